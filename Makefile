@@ -1,0 +1,68 @@
+# Needs python3 (3.11 or newer) with venv, make and git. Everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+VENV_STAMP := $(VENV)/.created
+SERVE_STAMP := $(VENV)/.installed-serve
+DEV_STAMP := $(VENV)/.installed-dev
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: help serve install lint format test test-fast test-e2e clean
+
+help:
+	@echo "make serve      install what is missing and start the server (Ctrl-C stops it)"
+	@echo "make test       all tests: the fast tier, then real processes"
+	@echo "make test-fast  the fast tier only"
+	@echo "make lint       style, types, layers, migrations"
+	@echo "make format     bring the code into the common form"
+	@echo "make clean      remove .venv and caches; never touches the data directory"
+
+serve: $(SERVE_STAMP)
+	@exec $(BIN)/python manage.py serve
+
+install: $(SERVE_STAMP)
+
+# With a stamp of its own, so that one that was interrupted is completed the next time.
+$(VENV_STAMP):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Souveraine needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Name another one: make PYTHON=python3.11 ...")'
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Python's venv is missing (Debian: apt install python3-venv)."; exit 1; }
+	@touch $@
+
+# A stamp is newer than its lock file only after a complete installation.
+$(SERVE_STAMP): requirements.lock | $(VENV_STAMP)
+	@echo "Installing the requirements into $(VENV) (about a minute, once) ..."
+	@$(PIP) -r requirements.lock
+	@touch $@
+
+$(DEV_STAMP): requirements-dev.lock $(SERVE_STAMP)
+	@echo "Installing what the tests need into $(VENV) ..."
+	@$(PIP) -r requirements-dev.lock
+	@touch $@
+
+# Loading the settings makes a data directory; it must not be the operator's.
+lint: export SOUVERAINE_DATA_DIR := $(CURDIR)/$(VENV)/lint-data
+lint: $(DEV_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/python manage.py makemigrations --check --dry-run
+
+format: $(DEV_STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.NOTPARALLEL:
+
+test: test-fast test-e2e
+
+test-fast: $(DEV_STAMP)
+	$(PYTEST) -m "not e2e"
+
+test-e2e: $(DEV_STAMP)
+	$(PYTEST) -m e2e
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

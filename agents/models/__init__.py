@@ -1,0 +1,21 @@
+"""What an agent is, as rows. Truths and copies: architecture §4."""
+
+from __future__ import annotations
+
+from agents.models.agent import Agent, AgentSecret, AgentTag, default_souveraine
+from agents.models.block import AgentBlock, Block
+from agents.models.tool import AgentTool, Tool
+from agents.models.user import ApiKey, User
+
+__all__ = [
+    "Agent",
+    "AgentBlock",
+    "AgentSecret",
+    "AgentTag",
+    "AgentTool",
+    "ApiKey",
+    "Block",
+    "Tool",
+    "User",
+    "default_souveraine",
+]

@@ -1,0 +1,126 @@
+"""Every server that speaks OpenAI's protocol: OpenAI, Bifrost, vLLM, llama.cpp, LM Studio, our own
+engine.
+
+Lists models here; streaming is in `langchain_openai_stream`, loaded at the first call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from django.utils.module_loading import import_string
+
+from agents.providers import errors, transport
+from agents.providers.base import ChatRequest, Delta, ModelInfo, join_url
+from agents.providers.errors import Endpoint
+from souveraine.errors import ProviderError
+
+OPENAI_URL = "https://api.openai.com/v1"
+STREAM = "agents.providers.langchain_openai_stream.stream_chat"
+
+_NOT_CHAT = re.compile(
+    r"embed|whisper|rerank|moderation|transcribe|dall-e|(^|[-/_])(tts|bge|e5|gte|minilm)([-/_.]|$)",
+    re.IGNORECASE,
+)
+_CONTEXT_KEYS = ("context_length", "max_model_len", "context_window", "max_context_length")
+
+
+class OpenAIProvider:
+    """One OpenAI-compatible endpoint; `default_context_window` (tokens) for when it tells none."""
+
+    provider_type = "openai"
+
+    def __init__(
+        self, endpoint: Endpoint, *, timeout_seconds: float, default_context_window: int
+    ) -> None:
+        self.endpoint = endpoint
+        self.name = endpoint.name
+        self.timeout_seconds = timeout_seconds
+        self.default_context_window = default_context_window
+
+    def list_models(self) -> list[ModelInfo]:
+        """As ChatProvider says; embedding, speech and ranking models are left out where that can be
+        told.
+        """
+        answer = transport.ask(self.endpoint, "GET", join_url(self.endpoint.url, "models"))
+        entries = answer.get("data") if isinstance(answer, dict) else answer
+        with errors.understanding(self.endpoint):
+            chat = [e for e in entries or [] if e.get("id") and _is_chat(e)]
+            runtime = self._runtime_context(chat)
+            return [self._model(entry, runtime) for entry in chat]
+
+    def _model(self, entry: dict[str, Any], runtime: int | None) -> ModelInfo:
+        name = str(entry["id"])
+        return ModelInfo(
+            handle=f"{self.name}/{name}",
+            name=name,
+            provider_name=self.name,
+            provider_type=self.provider_type,
+            endpoint_type="openai",
+            endpoint=self.endpoint.shown_url,
+            context_window=runtime or told_context(entry) or self.default_context_window,
+            display_name=str(entry.get("name") or name),
+            capabilities=_capabilities(entry),
+        )
+
+    def _runtime_context(self, entries: list[dict[str, Any]]) -> int | None:
+        """Ask llama.cpp for the window it really runs with; only it has `/props` beside `/v1`."""
+        is_llamacpp = len(entries) == 1 and entries[0].get("owned_by") == "llamacpp"
+        if not is_llamacpp or (entries[0].get("meta") or {}).get("n_ctx"):
+            return None
+        try:
+            root = self.endpoint.url.rstrip("/").removesuffix("/v1")
+            props = transport.ask(self.endpoint, "GET", join_url(root, "props"), total_seconds=2)
+        except ProviderError:
+            return None  # older servers and gateways in front of one have no /props
+        settings = props.get("default_generation_settings") if isinstance(props, dict) else None
+        return positive_int((settings or {}).get("n_ctx"))
+
+    def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
+        """As ChatProvider says."""
+        chat = import_string(STREAM)
+        deltas: AsyncGenerator[Delta, None] = chat(self.endpoint, request, self.timeout_seconds)
+        return deltas
+
+
+def positive_int(value: object) -> int | None:
+    """Give a positive integer, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def told_context(entry: dict[str, Any]) -> int | None:
+    """Give the context window in tokens that a /v1/models entry tells; a runtime limit wins over
+    training.
+    """
+    meta = entry.get("meta") or {}
+    runtime = positive_int(meta.get("n_ctx")) or positive_int(entry.get("loaded_context_length"))
+    told = (positive_int(entry.get(key)) for key in _CONTEXT_KEYS)
+    return (
+        runtime
+        or next((value for value in told if value), None)
+        or positive_int(meta.get("n_ctx_train"))
+    )
+
+
+def _is_chat(entry: dict[str, Any]) -> bool:
+    kind = entry.get("type")
+    if isinstance(kind, str) and "embed" in kind:
+        return False
+    return not _NOT_CHAT.search(str(entry["id"]))
+
+
+def _capabilities(entry: dict[str, Any]) -> frozenset[str] | None:
+    """Read what OpenRouter-like servers tell (`supported_parameters`, `architecture`); None when
+    untold.
+    """
+    parameters = entry.get("supported_parameters")
+    if not isinstance(parameters, list):
+        return None
+    found = {"tools"} & set(map(str, parameters))
+    if {"reasoning", "include_reasoning"} & set(map(str, parameters)):
+        found.add("thinking")
+    if "image" in ((entry.get("architecture") or {}).get("input_modalities") or []):
+        found.add("vision")
+    return frozenset(found)

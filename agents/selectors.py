@@ -1,0 +1,144 @@
+"""Reads of what `agents` owns. Every one takes an actor; what the actor may not see does not exist."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Literal
+
+from django.db.models import Count, Q, QuerySet
+
+from agents.actor import Actor
+from agents.models import Agent, AgentBlock, Block, Tool
+from souveraine import ids
+from souveraine.api.pagination import page
+from souveraine.errors import NotFound
+
+
+def agents_of(actor: Actor) -> QuerySet[Agent]:
+    """Return the agents that the actor may use."""
+    return Agent.objects.filter(owner=actor.user)
+
+
+def get_agent(actor: Actor, agent_id: uuid.UUID) -> Agent:
+    """Return one agent. Raises NotFound, also for a stranger's."""
+    agent = agents_of(actor).filter(pk=agent_id).first()
+    if agent is None:
+        raise NotFound(f"Agent with ID {ids.make(ids.AGENT, agent_id)} not found")
+    return agent
+
+
+def filter_agents(actor: Actor, filters: dict[str, Any]) -> QuerySet[Agent]:
+    """Apply Letta's list filters: name, tags (+ match_all_tags), query_text, last_stop_reason, created_by_id."""
+    queryset = agents_of(actor).exclude(hidden=True)
+    if filters.get("name") is not None:
+        queryset = queryset.filter(name=filters["name"])
+    if filters.get("query_text"):
+        queryset = queryset.filter(name__icontains=filters["query_text"])
+    if filters.get("last_stop_reason"):
+        queryset = queryset.filter(last_stop_reason=filters["last_stop_reason"])
+    if filters.get("created_by_id"):
+        queryset = queryset.filter(created_by=ids.parse(ids.USER, filters["created_by_id"]))
+    tags = filters.get("tags") or []
+    if tags and filters.get("match_all_tags"):
+        wanted = set(tags)
+        queryset = queryset.annotate(
+            matched_tags=Count("tag_rows", filter=Q(tag_rows__tag__in=wanted), distinct=True)
+        ).filter(matched_tags=len(wanted))
+    elif tags:
+        queryset = queryset.filter(pk__in=Agent.objects.filter(tag_rows__tag__in=tags).values("pk"))
+    for unused in ("project_id", "template_id", "base_template_id", "identity_id"):
+        if filters.get(unused):
+            queryset = queryset.filter(**{f"config__{unused}": filters[unused]})
+    return queryset
+
+
+def list_agents(
+    actor: Actor,
+    filters: dict[str, Any],
+    *,
+    order_by: Literal["created_at", "updated_at", "last_run_completion"],
+    ascending: bool,
+    limit: int,
+    offset: int = 0,
+    after: uuid.UUID | None = None,
+    before: uuid.UUID | None = None,
+) -> list[Agent]:
+    """Return one page of agents with tags. Reads no agent file. Raises NotFound for an unknown cursor."""
+    queryset = filter_agents(actor, filters).prefetch_related("tag_rows")
+    rows = page(
+        queryset,
+        field=order_by,
+        ascending=ascending,
+        limit=limit + offset,
+        after=get_agent(actor, after) if after else None,
+        before=get_agent(actor, before) if before else None,
+    )
+    return rows[offset:]
+
+
+def blocks_of(actor: Actor) -> QuerySet[Block]:
+    """Return the blocks that the actor may use."""
+    return Block.objects.filter(owner=actor.user)
+
+
+def get_block(actor: Actor, block_id: uuid.UUID) -> Block:
+    """Return one block. Raises NotFound."""
+    block = blocks_of(actor).filter(pk=block_id).first()
+    if block is None:
+        raise NotFound(f"Block with id '{ids.make(ids.BLOCK, block_id)}' not found")
+    return block
+
+
+def list_blocks(
+    actor: Actor,
+    filters: dict[str, Any],
+    *,
+    ascending: bool,
+    limit: int,
+    after: uuid.UUID | None = None,
+    before: uuid.UUID | None = None,
+) -> list[Block]:
+    """Return one page of blocks; filters: label, label_search, value_search, description_search, tags."""
+    queryset = blocks_of(actor).exclude(hidden=True)
+    if filters.get("label"):
+        queryset = queryset.filter(label=filters["label"])
+    for name in ("label", "value", "description"):
+        if filters.get(f"{name}_search"):
+            queryset = queryset.filter(**{f"{name}__icontains": filters[f"{name}_search"]})
+    return page(
+        queryset,
+        field="created_at",
+        ascending=ascending,
+        limit=limit,
+        after=get_block(actor, after) if after else None,
+        before=get_block(actor, before) if before else None,
+    )
+
+
+def attached_blocks(agent: Agent) -> list[Block]:
+    """Return the agent's blocks in their order, each with `attached_label`."""
+    rows = AgentBlock.objects.filter(agent=agent).select_related("block").order_by("position", "pk")
+    blocks = []
+    for row in rows:
+        row.block.label = row.label
+        blocks.append(row.block)
+    return blocks
+
+
+def attached_tools(agent: Agent) -> list[Tool]:
+    """Return the agent's tools in the order in which the model is offered them."""
+    return list(
+        Tool.objects.filter(agent_rows__agent=agent).order_by(
+            "agent_rows__position", "agent_rows__pk"
+        )
+    )
+
+
+def tools_of(actor: Actor) -> QuerySet[Tool]:
+    """Return the tools that the actor may use: built-in ones and own ones."""
+    return Tool.objects.filter(Q(owner__isnull=True) | Q(owner=actor.user))
+
+
+def agent_tags(agent: Agent) -> list[str]:
+    """Return the tags in the order given (uses a prefetch when there is one)."""
+    return [row.tag for row in sorted(agent.tag_rows.all(), key=lambda row: row.position)]

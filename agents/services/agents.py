@@ -1,0 +1,395 @@
+"""Create, change and delete agents. Creation is all or nothing: folder and rows appear together."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from agents.actor import Actor
+from agents.models import (
+    Agent,
+    AgentBlock,
+    AgentSecret,
+    AgentTag,
+    AgentTool,
+    Block,
+    Tool,
+    default_souveraine,
+)
+from agents.providers import registry
+from agents.providers.base import ModelInfo
+from agents.selectors import blocks_of, tools_of
+from agents.services import memory
+from agents.services.blocks import (
+    attach_block,
+    block_of_agent,
+    detach_block,
+    new_block,
+    update_block,
+)
+from agents.services.portable import write_agent_json
+from agents.tools.registry import BASE_TOOLS
+from memfs import API_AUTHOR, SYSTEM_AUTHOR, label_to_path, render_block_file
+from souveraine import ids
+from souveraine.errors import Conflict, InvalidArgument, NotFound, UnknownTool
+from souveraine.lib.secrets import encrypt
+
+DEFAULT_SYSTEM = (
+    (Path(__file__).resolve().parent.parent / "prompts" / "system.md")
+    .read_text(encoding="utf-8")
+    .strip()
+)
+CLOISTER_BLOCKS = ("persona", "human", "subconscious")
+DIRECT = (
+    "name",
+    "description",
+    "agent_type",
+    "system",
+    "embedding",
+    "embedding_config",
+    "compaction_settings",
+    "tool_rules",
+    "metadata",
+    "hidden",
+    "last_run_completion",
+    "last_run_duration_ms",
+    "last_stop_reason",
+)
+CONFIG_KEYS = (
+    "response_format",
+    "project_id",
+    "template_id",
+    "base_template_id",
+    "deployment_id",
+    "entity_id",
+    "identity_ids",
+    "message_buffer_autoclear",
+    "enable_sleeptime",
+    "timezone",
+    "max_files_open",
+    "per_file_view_window_char_limit",
+)
+
+
+def choose_model(data: dict[str, Any]) -> ModelInfo:
+    """Return the model that the fields name (`model`, `llm_config`), else the configured default.
+
+    Raises InvalidArgument (no model, bad handle, unknown provider) or NotFound (unknown model).
+    """
+    handle = data.get("model")
+    llm_config = data.get("llm_config") or {}
+    if not handle and llm_config:
+        handle = llm_config.get("handle") or llm_config.get("model")
+        if handle and "/" not in handle and llm_config.get("provider_name"):
+            handle = f"{llm_config['provider_name']}/{handle}"
+    if handle:
+        return registry.get_model(handle)
+    default = registry.default_model()
+    if default is None:
+        raise InvalidArgument(
+            "Must specify either model or llm_config in request. No model was found to fall back to: start "
+            "Ollama, or set OPENAI_BASE_URL or OPENAI_API_KEY."
+        )
+    return default
+
+
+def _model_fields(data: dict[str, Any], model: ModelInfo, current: Agent | None) -> dict[str, Any]:
+    """Keep `model`, `model_settings`, `llm_config` and the context window in step (contract §2)."""
+    llm = dict(current.llm_config if current else {})
+    llm.update(
+        {
+            k: v
+            for k, v in (data.get("llm_config") or {}).items()
+            if k not in ("model", "context_window", "handle")
+        }
+    )
+    window = (
+        data.get("context_window_limit")
+        or (data.get("llm_config") or {}).get("context_window")
+        or data.get("context_window")
+        or (data.get("memory") or {}).get("context_window")
+        or (current.context_window if current and not data.get("model") else None)
+        or model.context_window
+    )
+    settings_ = {
+        "max_output_tokens": data.get("max_tokens") or model.max_output_tokens,
+        "parallel_tool_calls": True,
+        "provider_type": model.provider_type,
+        "temperature": 1.0,
+        "reasoning": {"reasoning_effort": "minimal"},
+        "response_format": None,
+        "strict": False,
+        **(current.model_settings if current else {}),
+        **{k: v for k, v in (data.get("model_settings") or {}).items() if v is not None},
+    }
+    if data.get("parallel_tool_calls") is not None:
+        settings_["parallel_tool_calls"] = data["parallel_tool_calls"]
+    return {
+        "model": model.handle,
+        "context_window": window,
+        "llm_config": llm,
+        "model_settings": settings_,
+    }
+
+
+def _seed_fields(data: dict[str, Any], current: Agent | None) -> dict[str, Any]:
+    """Read the seed's keys: `memory`, `_souveraine`."""
+    fields: dict[str, Any] = {}
+    for key in ("git_enabled", "auto_commit"):
+        if (data.get("memory") or {}).get(key) is not None:
+            fields[key] = data["memory"][key]
+    if data.get("souveraine") is not None:
+        base = current.souveraine if current else default_souveraine()
+        fields["souveraine"] = {**base, **data["souveraine"]}
+    return fields
+
+
+def _find_tools(actor: Actor, data: dict[str, Any], *, base: bool) -> list[Tool]:
+    names = list(data.get("tools") or [])
+    if base:
+        names = [*BASE_TOOLS, *names]
+    by_name = {t.name: t for t in tools_of(actor).filter(name__in=names).order_by("owner")}
+    missing = {name for name in names if name not in by_name}
+    if missing:
+        raise UnknownTool(f"Tools not found by name: {missing}")
+    wanted = [by_name[name] for name in names]
+    tool_ids = [ids.parse(ids.TOOL, text) for text in data.get("tool_ids") or []]
+    by_id = {t.pk: t for t in tools_of(actor).filter(pk__in=tool_ids)}
+    unknown = [ids.make(ids.TOOL, i) for i in tool_ids if i not in by_id]
+    if unknown:
+        raise NotFound(f"Tools not found: {', '.join(map(str, unknown))}")
+    return list(dict.fromkeys([*wanted, *(by_id[i] for i in tool_ids)]))
+
+
+def _find_blocks(actor: Actor, block_ids: list[str]) -> list[Block]:
+    wanted = [ids.parse(ids.BLOCK, text) for text in block_ids]
+    found = {b.pk: b for b in blocks_of(actor).filter(pk__in=wanted)}
+    missing = [ids.make(ids.BLOCK, i) for i in wanted if i not in found]
+    if missing:
+        raise NotFound(f"Blocks not found: {', '.join(map(str, missing))}")
+    return [found[i] for i in dict.fromkeys(wanted)]
+
+
+def create_agent(actor: Actor, data: dict[str, Any]) -> Agent:
+    """Create an agent from CreateAgentRequest fields plus the seed's keys.
+
+    Raises InvalidArgument, NotFound (model, tool, block), Conflict (id or label taken).
+    """
+    model = choose_model(data)
+    tools = _find_tools(actor, data, base=data.get("include_base_tools", True))
+    attached = _find_blocks(actor, data.get("block_ids") or [])
+    agent = _new_agent(actor, data, model)
+    blocks = _new_blocks(actor, agent, data, {b.label for b in attached})
+    files = {
+        label_to_path(b.label, git_memory=False): render_block_file(memory.block_file(b))
+        for b in blocks
+    }
+    folder = memory.provision(agent, files, SYSTEM_AUTHOR)
+    target = memory.agent_dir(agent)
+    try:
+        with transaction.atomic():
+            agent.memory_commit = (
+                memory.open_repository()(folder, memory.commit_mode(agent)).head() or ""
+            )
+            agent.save(force_insert=True)
+            _save_relations(agent, blocks, tools, data)
+            write_agent_json(agent, folder)
+            folder.rename(target)
+    except IntegrityError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise Conflict(f"An agent with id agent-{agent.pk} exists already.") from None
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not Agent.objects.filter(pk=agent.pk).exists():
+            shutil.rmtree(target, ignore_errors=True)
+        raise
+    for block in attached:
+        attach_block(agent, block)
+    return agent
+
+
+def _new_agent(actor: Actor, data: dict[str, Any], model: ModelInfo) -> Agent:
+    agent = Agent(owner=actor.user, created_by=actor.user_id, last_updated_by=actor.user_id)
+    if data.get("id"):
+        agent.pk = ids.parse(ids.AGENT, data["id"])
+        if Agent.objects.filter(pk=agent.pk).exists() or memory.agent_dir(agent).exists():
+            raise Conflict(
+                f"An agent with id agent-{agent.pk} exists already. Leave `id` out to get a new one."
+            )
+    for name in DIRECT:
+        if data.get(name) is not None:
+            setattr(agent, name, data[name])
+    agent.name = data.get("name") or f"agent-{uuid.uuid4().hex[:8]}"
+    agent.system = data.get("system") or DEFAULT_SYSTEM
+    for name, value in {**_model_fields(data, model, None), **_seed_fields(data, None)}.items():
+        setattr(agent, name, value)
+    agent.config = {key: data[key] for key in CONFIG_KEYS if data.get(key) is not None}
+    return agent
+
+
+def _new_blocks(actor: Actor, agent: Agent, data: dict[str, Any], taken: set[str]) -> list[Block]:
+    """Return the agent's own blocks: the given ones, then those of the Cloister that are missing (K23)."""
+    given = list(data.get("memory_blocks") or [])
+    if data.get("persona") is not None:
+        given.append({"label": "persona", "value": data["persona"]})
+    labels = set(taken)
+    for item in given:
+        if item["label"] in labels:
+            raise InvalidArgument(
+                f"Duplicate block label '{item['label']}': each label can be used once per agent."
+            )
+        labels.add(item["label"])
+    given += [{"label": label, "value": ""} for label in CLOISTER_BLOCKS if label not in labels]
+    return [new_block(actor, item, own=agent) for item in given]
+
+
+def _save_relations(
+    agent: Agent, blocks: list[Block], tools: list[Tool], data: dict[str, Any]
+) -> None:
+    Block.objects.bulk_create(blocks)
+    AgentBlock.objects.bulk_create(
+        AgentBlock(agent=agent, block=b, label=b.label, position=i) for i, b in enumerate(blocks)
+    )
+    AgentTool.objects.bulk_create(
+        AgentTool(agent=agent, tool=t, position=i) for i, t in enumerate(tools)
+    )
+    _save_tags(agent, data.get("tags") or [])
+    _save_secrets(agent, data)
+
+
+def _save_tags(agent: Agent, tags: list[str]) -> None:
+    AgentTag.objects.filter(agent=agent).delete()
+    unique = list(dict.fromkeys(tags))
+    AgentTag.objects.bulk_create(
+        AgentTag(agent=agent, tag=t, position=i) for i, t in enumerate(unique)
+    )
+
+
+def _save_secrets(agent: Agent, data: dict[str, Any]) -> None:
+    given = (
+        data.get("secrets")
+        if data.get("secrets") is not None
+        else data.get("tool_exec_environment_variables")
+    )
+    if given is None:
+        return
+    AgentSecret.objects.filter(agent=agent).exclude(key__in=given).delete()
+    for key, value in given.items():
+        AgentSecret.objects.update_or_create(
+            agent=agent, key=key, defaults={"value_encrypted": encrypt(value)}
+        )
+
+
+def update_agent(actor: Actor, agent: Agent, data: dict[str, Any]) -> Agent:
+    """Change the fields that are in `data` (present and null clears); `tags`, ids and secrets replace the set."""
+    tools = (
+        _find_tools(actor, data, base=False)
+        if _has(data, "tools") or _has(data, "tool_ids")
+        else None
+    )
+    blocks = _find_blocks(actor, data["block_ids"]) if _has(data, "block_ids") else None
+    with transaction.atomic():
+        locked = Agent.objects.select_for_update().get(pk=agent.pk)
+        _apply(locked, data)
+        locked.last_updated_by, locked.updated_at = actor.user_id, timezone.now()
+        locked.save()
+        if tools is not None:
+            AgentTool.objects.filter(agent=locked).delete()
+            AgentTool.objects.bulk_create(
+                AgentTool(agent=locked, tool=t, position=i) for i, t in enumerate(tools)
+            )
+        if _has(data, "tags"):
+            _save_tags(locked, data["tags"])
+        _save_secrets(locked, data)
+    if blocks is not None:
+        _replace_blocks(locked, blocks)
+    for item in data.get("memory_blocks") or []:
+        _put_block(actor, locked, item)
+    memory.sync_blocks(locked)
+    write_agent_json(locked)
+    return Agent.objects.get(pk=agent.pk)
+
+
+def _has(data: dict[str, Any], key: str) -> bool:
+    return data.get(key) is not None
+
+
+def _apply(agent: Agent, data: dict[str, Any]) -> None:
+    for name in DIRECT:
+        if name in data and (
+            data[name] is not None or name in ("description", "metadata", "hidden")
+        ):
+            setattr(agent, name, data[name])
+    names_model = _has(data, "model") or bool((data.get("llm_config") or {}).get("model"))
+    touches = (
+        "model_settings",
+        "llm_config",
+        "context_window_limit",
+        "context_window",
+        "parallel_tool_calls",
+        "memory",
+        "max_tokens",
+    )
+    if names_model or any(_has(data, key) for key in touches):
+        model = choose_model(data) if names_model else _current_model(agent)
+        for name, value in _model_fields(data, model, agent).items():
+            setattr(agent, name, value)
+    for name, value in _seed_fields(data, agent).items():
+        setattr(agent, name, value)
+    agent.config = {**agent.config, **{key: data[key] for key in CONFIG_KEYS if key in data}}
+
+
+def _current_model(agent: Agent) -> ModelInfo:
+    """Describe the agent's model from its row: its provider need not be there to change a setting."""
+    provider, _, name = agent.model.partition("/")
+    return ModelInfo(
+        handle=agent.model,
+        name=name,
+        provider_name=provider,
+        provider_type=agent.model_settings.get("provider_type", "openai"),
+        endpoint_type=agent.llm_config.get("model_endpoint_type", "openai"),
+        endpoint=agent.llm_config.get("model_endpoint") or "",
+        context_window=agent.context_window,
+        display_name=name,
+        capabilities=None,
+    )
+
+
+def _replace_blocks(agent: Agent, blocks: list[Block]) -> None:
+    wanted = {b.pk for b in blocks}
+    for row in list(AgentBlock.objects.filter(agent=agent).select_related("block")):
+        if row.block_id not in wanted:
+            detach_block(agent, row.block)
+    for block in blocks:
+        attach_block(agent, block)
+
+
+def _put_block(actor: Actor, agent: Agent, item: dict[str, Any]) -> None:
+    """Change the block of that label, or add it (the seed's AgentUpdate.memory_blocks)."""
+    try:
+        block = block_of_agent(agent, item["label"])
+    except NotFound:
+        fresh = new_block(actor, item, own=agent)
+        fresh.save()
+        attach_block(agent, fresh)
+        return
+    update_block(actor, block, {k: v for k, v in item.items() if k != "label"}, API_AUTHOR)
+
+
+def delete_agent(actor: Actor, agent: Agent) -> None:
+    """Delete an agent with its own blocks, conversations and folder; shared and free blocks stay.
+
+    The rows go first, in one transaction; a crash before the folder is gone leaves only an unused folder.
+    """
+    with transaction.atomic():
+        own = Block.objects.filter(agent_rows__agent=agent, config__own=str(agent.pk))
+        keep = own.filter(pk__in=AgentBlock.objects.exclude(agent=agent).values("block"))
+        own_ids = set(own.values_list("pk", flat=True)) - set(keep.values_list("pk", flat=True))
+        agent.delete()
+        Block.objects.filter(pk__in=own_ids).delete()
+    memory.remove(agent)

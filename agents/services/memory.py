@@ -1,0 +1,262 @@
+"""The bridge between an agent's rows and its memory repository.
+
+HEAD is the truth for the blocks of one agent; Block rows are a cache with the commit they were read at.
+A block of several agents is the row; the files are projections of it (architecture §4, §7).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from agents.models import Agent, AgentBlock, AgentTag, Block
+from memfs import (
+    Author,
+    BlockFile,
+    CommitMode,
+    MemoryRepository,
+    label_to_path,
+    parse_block_file,
+    path_to_label,
+    render_block_file,
+)
+from souveraine.errors import NotFound
+from souveraine.lib.replaceable import Replaceable
+
+GIT_MEMORY_TAG = "git-memory-enabled"
+
+open_repository: Replaceable[Callable[[Path, CommitMode], MemoryRepository]] = Replaceable(
+    lambda: MemoryRepository
+)
+
+
+def agents_dir() -> Path:
+    """Return the folder of all agents."""
+    return Path(settings.DATA_DIR) / "agents"
+
+
+def agent_dir(agent: Agent) -> Path:
+    """Return the agent's folder; its name is the bare UUID."""
+    return agents_dir() / str(agent.pk)
+
+
+def commit_mode(agent: Agent) -> CommitMode:
+    """Return how writes to this agent's memory are kept."""
+    if not agent.git_enabled:
+        return CommitMode.FILES
+    return CommitMode.COMMIT if agent.auto_commit else CommitMode.DEFERRED
+
+
+def repository_of(agent: Agent) -> MemoryRepository:
+    """Open the agent's repository."""
+    return open_repository()(agent_dir(agent), commit_mode(agent))
+
+
+def has_git_memory(agent: Agent) -> bool:
+    """Tell whether the agent uses Letta's git mode, in which every *.md path is a label."""
+    return AgentTag.objects.filter(agent=agent, tag=GIT_MEMORY_TAG).exists()
+
+
+def block_file(block: Block) -> BlockFile:
+    """Return the file form of a row."""
+    return BlockFile(
+        label=block.label,
+        value=block.value,
+        id=f"block-{block.pk}",
+        description=block.description,
+        limit=block.limit,
+        read_only=block.read_only,
+        metadata=block.metadata or {},
+    )
+
+
+def text_hash(text: str) -> str:
+    """Return the hash by which a projection is recognised."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _apply_file(block: Block, file: BlockFile, warning: str | None) -> bool:
+    """Copy a file's fields onto the row. Returns whether anything changed."""
+    wanted = {
+        "value": file.value,
+        "description": file.description if file.description is not None else block.description,
+        "limit": file.limit if file.limit is not None else block.limit,
+        "read_only": file.read_only,
+        "metadata": file.metadata or {},
+        "warning": warning or "",
+    }
+    if warning:  # unreadable front matter says nothing about these
+        wanted = {"value": file.value, "warning": warning}
+    changed = {name for name, value in wanted.items() if getattr(block, name) != value}
+    for name in changed:
+        setattr(block, name, wanted[name])
+    if changed:
+        block.version += 1
+        block.updated_at = timezone.now()
+    return bool(changed)
+
+
+def block_paths(repository: MemoryRepository, git_memory: bool) -> dict[str, str]:
+    """Return {label: path} of all block files of a repository."""
+    found = {}
+    for entry in repository.list("" if git_memory else "system"):
+        label = path_to_label(entry.path, git_memory)
+        if label is not None:
+            found[label] = entry.path
+    return found
+
+
+def sync_blocks(agent: Agent) -> Agent:
+    """Bring the agent's Block rows up to HEAD; cheap when HEAD is the commit already read.
+
+    Idempotent and safe for two at once: the agent row is locked before HEAD is read.
+    """
+    repository = repository_of(agent)
+    is_tracked = commit_mode(agent) is CommitMode.COMMIT
+    if is_tracked and repository.head() == agent.memory_commit:
+        return agent
+    with transaction.atomic():
+        locked = Agent.objects.select_for_update().get(pk=agent.pk)
+        head = repository.head() or ""
+        if not (is_tracked and head == locked.memory_commit):
+            _read_blocks(locked, repository)
+            if head != locked.memory_commit:
+                Agent.objects.filter(pk=agent.pk).update(memory_commit=head)
+        agent.memory_commit = head
+    return agent
+
+
+def _read_blocks(agent: Agent, repository: MemoryRepository) -> None:
+    git_memory = has_git_memory(agent)
+    paths = block_paths(repository, git_memory)
+    rows = {
+        row.label: row for row in AgentBlock.objects.filter(agent=agent).select_related("block")
+    }
+    for label, path in paths.items():
+        text = repository.read(path)
+        file, warning = parse_block_file(path, text)
+        row = rows.get(label)
+        if row is None:
+            _adopt(agent, label, file, warning)
+        elif not is_shared(row.block):
+            if _apply_file(row.block, file, warning):
+                row.block.save()
+        elif text_hash(text) != row.projected and _apply_file(row.block, file, warning):
+            row.block.save()  # somebody changed the file of a shared block: that is an import
+    for label, row in rows.items():
+        if label not in paths:
+            _forget(row)
+
+
+def _adopt(agent: Agent, label: str, file: BlockFile, warning: str | None) -> None:
+    block = Block(
+        owner_id=agent.owner_id,
+        label=label,
+        created_by=agent.owner_id,
+        config={"own": str(agent.pk)},
+    )
+    block.limit = None
+    _apply_file(block, file, warning)
+    block.version = 1
+    block.save()
+    attach_row(agent, block)
+
+
+def _forget(row: AgentBlock) -> None:
+    shared = is_shared(row.block)
+    row.delete()
+    if not shared:
+        row.block.delete()
+
+
+def is_shared(block: Block) -> bool:
+    """Tell whether several agents have the block (then the row is the truth)."""
+    return AgentBlock.objects.filter(block=block)[:2].count() > 1
+
+
+def attach_row(agent: Agent, block: Block) -> AgentBlock:
+    """Attach at the end of the agent's blocks."""
+    last = AgentBlock.objects.filter(agent=agent).aggregate(last=Max("position"))["last"]
+    position = 0 if last is None else last + 1
+    return AgentBlock.objects.create(agent=agent, block=block, label=block.label, position=position)
+
+
+def project_block(agent: Agent, block: Block, author: Author) -> None:
+    """Write the row's state into the agent's repository, when it differs."""
+    text = render_block_file(block_file(block))
+    repository_of(agent).write(label_to_path(block.label, has_git_memory(agent)), text, author)
+    AgentBlock.objects.filter(agent=agent, block=block).update(projected=text_hash(text))
+
+
+def edit_file(
+    agent: Agent, block: Block, change: Callable[[BlockFile], BlockFile], author: Author
+) -> None:
+    """Read-modify-write the block's file under the repository lock, then refresh the rows."""
+    path = label_to_path(block.label, has_git_memory(agent))
+    limits: list[int | None] = []
+
+    def transform(text: str | None) -> str:
+        current = block_file(block)
+        if text is not None:
+            parsed, warning = parse_block_file(path, text)
+            current = (
+                BlockFile(**{**vars(current), "value": parsed.value})
+                if warning
+                else _merged(current, parsed)
+            )
+        after = change(current)
+        limits.append(after.limit)
+        return render_block_file(after)
+
+    repository_of(agent).transform(path, transform, author)
+    if limits and limits[-1] != block.limit:  # the file says nothing about "unlimited"
+        Block.objects.filter(pk=block.pk).update(limit=limits[-1])
+    sync_blocks(agent)
+
+
+def _merged(row: BlockFile, file: BlockFile) -> BlockFile:
+    return BlockFile(
+        label=row.label,
+        value=file.value,
+        id=row.id,
+        description=file.description if file.description is not None else row.description,
+        limit=file.limit if file.limit is not None else row.limit,
+        read_only=file.read_only,
+        metadata=file.metadata,
+    )
+
+
+def provision(agent: Agent, files: Mapping[str, str], author: Author) -> Path:
+    """Build the agent's folder under a temporary name; `activate` moves it into place."""
+    folder = agents_dir() / f".creating-{agent.pk}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "conversations").mkdir()
+    MemoryRepository.create(folder, files, author, mode=commit_mode(agent))
+    return folder
+
+
+def remove(agent: Agent) -> None:
+    """Remove the agent's folder. Idempotent; renamed first, so that it is gone at once."""
+    folder = agent_dir(agent)
+    grave = agents_dir() / f".deleting-{agent.pk}"
+    try:
+        folder.rename(grave)
+    except FileNotFoundError:
+        pass
+    shutil.rmtree(grave, ignore_errors=True)
+
+
+def read_memory_file(agent: Agent, path: str) -> str:
+    """Return a memory file's text. Raises NotFound."""
+    repository = repository_of(agent)
+    if not repository.exists(path):
+        raise NotFound(f"The agent's memory has no file {path!r}.")
+    return repository.read(path)

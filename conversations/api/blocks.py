@@ -1,0 +1,139 @@
+"""`/v1/blocks`: blocks on their own."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from agents.models import Agent, Block
+from agents.selectors import agents_of, get_block, list_blocks
+from agents.services import blocks as block_services
+from agents.services.memory import sync_blocks
+from conversations.api.base import ApiView, cursor
+from conversations.api.bodies import BlockUpdate, CreateBlock
+from conversations.wire.agents import agent_states, wanted_relationships
+from conversations.wire.states import block_state
+from souveraine import ids
+from souveraine.api.pagination import PageQuery
+from souveraine.api.validation import parse_body, parse_id, parse_query
+
+
+class BlockFilters(PageQuery):
+    """Query of the blocks list; its default order is asc, unlike the other lists."""
+
+    order: Literal["asc", "desc"] = "asc"
+    label: str | None = None
+    label_search: str | None = None
+    value_search: str | None = None
+    description_search: str | None = None
+
+
+class BlocksView(ApiView):
+    """The collection."""
+
+    @extend_schema(operation_id="blocks_list")
+    def get(self, request: Request) -> Response:
+        """List the caller's blocks, oldest first."""
+        query = parse_query(BlockFilters, request)
+        found = list_blocks(
+            self.actor,
+            query.model_dump(),
+            ascending=query.order == "asc",
+            limit=query.limit,
+            after=cursor(ids.BLOCK, query.after, "after"),
+            before=cursor(ids.BLOCK, query.before, "before"),
+        )
+        return Response([block_state(b) for b in found])
+
+    @extend_schema(operation_id="blocks_create", request=CreateBlock)
+    def post(self, request: Request) -> Response:
+        """Create a block that no agent has yet."""
+        data = parse_body(CreateBlock, request).model_dump(exclude_unset=True)
+        return Response(block_state(block_services.create_block(self.actor, _with_config(data))))
+
+
+CONFIG_KEYS = (
+    "project_id",
+    "template_name",
+    "is_template",
+    "template_id",
+    "base_template_id",
+    "deployment_id",
+    "entity_id",
+    "preserve_on_migration",
+)
+
+
+def _with_config(data: dict[str, Any]) -> dict[str, Any]:
+    return {**data, "config": {key: data[key] for key in CONFIG_KEYS if data.get(key) is not None}}
+
+
+class BlockCountView(ApiView):
+    """How many blocks there are."""
+
+    @extend_schema(operation_id="blocks_count")
+    def get(self, request: Request) -> Response:
+        """Count the caller's blocks."""
+        return Response(Block.objects.filter(owner=self.actor.user).count())
+
+
+def fresh(view: ApiView, block_id: str) -> Block:
+    """Return a block brought up to its file. Raises NotFound."""
+    block = get_block(view.actor, parse_id(ids.BLOCK, block_id))
+    agents = list(Agent.objects.filter(block_rows__block=block)[:2])
+    if len(agents) != 1:
+        return block
+    sync_blocks(agents[0])
+    return get_block(view.actor, block.pk)
+
+
+class BlockView(ApiView):
+    """One block."""
+
+    @extend_schema(operation_id="blocks_retrieve")
+    def get(self, request: Request, block_id: str) -> Response:
+        """Return the block."""
+        return Response(block_state(fresh(self, block_id)))
+
+    @extend_schema(operation_id="blocks_update", request=BlockUpdate)
+    def patch(self, request: Request, block_id: str) -> Response:
+        """Change the block; limits and read_only hold."""
+        changes = parse_body(BlockUpdate, request).model_dump(exclude_unset=True)
+        return Response(
+            block_state(block_services.update_block(self.actor, fresh(self, block_id), changes))
+        )
+
+    @extend_schema(operation_id="blocks_delete")
+    def delete(self, request: Request, block_id: str) -> Response:
+        """Delete the block and detach it everywhere."""
+        block_services.delete_block(get_block(self.actor, parse_id(ids.BLOCK, block_id)))
+        return Response(None)
+
+
+class BlockAgentsQuery(PageQuery):
+    """Query of a block's agents."""
+
+    include: list[str] | None = None
+
+
+class BlockAgentsView(ApiView):
+    """Who has a block."""
+
+    @extend_schema(operation_id="blocks_agents_list")
+    def get(self, request: Request, block_id: str) -> Response:
+        """List the agents that have the block, newest first."""
+        block = get_block(self.actor, parse_id(ids.BLOCK, block_id))
+        query = parse_query(BlockAgentsQuery, request)
+        agents = (
+            agents_of(self.actor)
+            .filter(block_rows__block=block)
+            .order_by("-created_at", "-pk")[: query.limit]
+        )
+        return Response(
+            agent_states(
+                self.actor, list(agents), wanted_relationships(request.META, query.include, None)
+            )
+        )

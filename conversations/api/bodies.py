@@ -1,0 +1,218 @@
+"""Request bodies of `/v1` (contract letta-api §13) with the seed's additions. Unknown keys are ignored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+ShortText = Annotated[str, StringConstraints(max_length=255)]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Handle = Annotated[str, StringConstraints(max_length=255)]
+LongText = Annotated[str, StringConstraints(max_length=5_000_000)]
+ContextWindow = Annotated[int, Field(gt=0, le=100_000_000)]
+JSONObject = dict[str, Any]
+
+
+class Body(BaseModel):
+    """Base: unknown keys are ignored, as the old server does."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+
+class CreateBlock(Body):
+    """A block to create. `limit` in characters; 0 or null = unlimited."""
+
+    label: Label
+    value: LongText = ""
+    limit: Annotated[int, Field(ge=0, le=2_000_000_000)] | None = 100_000
+    description: LongText | None = None
+    read_only: bool = False
+    metadata: JSONObject | None = None
+    tags: list[ShortText] | None = None
+    hidden: bool | None = None
+    project_id: ShortText | None = None
+    template_name: ShortText | None = None
+    is_template: bool = False
+    template_id: ShortText | None = None
+    base_template_id: ShortText | None = None
+    deployment_id: ShortText | None = None
+    entity_id: ShortText | None = None
+    preserve_on_migration: bool | None = False
+
+
+class BlockUpdate(Body):
+    """Fields of a block to change."""
+
+    value: LongText | None = None
+    label: Label | None = None
+    limit: Annotated[int, Field(ge=0, le=2_000_000_000)] | None = None
+    description: LongText | None = None
+    read_only: bool | None = None
+    metadata: JSONObject | None = None
+    tags: list[ShortText] | None = None
+    hidden: bool | None = None
+
+
+class SeedBlock(Body):
+    """A block in the seed's AgentUpdate.memory_blocks."""
+
+    label: Label
+    value: LongText | None = None
+    limit: Annotated[int, Field(ge=0)] | None = None
+    description: LongText | None = None
+
+
+class MemoryOptions(Body):
+    """The seed's `memory` object."""
+
+    git_enabled: bool | None = None
+    auto_commit: bool | None = None
+    context_window: ContextWindow | None = None
+
+
+class SouveraineOptions(Body):
+    """The seed's `_souveraine` object."""
+
+    n1_enabled: bool | None = None
+    reflection_enabled: bool | None = None
+    archivist_enabled: bool | None = None
+    archivist_threshold: Annotated[float, Field(ge=0, le=1)] | None = None
+    sensorium_bandwidth: Literal["high", "medium", "low", "minimal"] | None = None
+    subconscious_model: Handle | None = None
+    reflection_model: Handle | None = None
+    archivist_model: Handle | None = None
+
+
+class LLMConfig(BaseModel):
+    """Letta's legacy model description; only what names the model and its window matters here."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    model: Handle | None = None
+    handle: Handle | None = None
+    context_window: ContextWindow | None = None
+    provider_name: ShortText | None = None
+
+
+class AgentFields(Body):
+    """What create and update share."""
+
+    description: LongText | None = None
+    system: LongText | None = None
+    model: Handle | None = None
+    llm_config: LLMConfig | None = None
+    model_settings: JSONObject | None = None
+    context_window_limit: ContextWindow | None = None
+    context_window: ContextWindow | None = None
+    max_tokens: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
+    parallel_tool_calls: bool | None = None
+    embedding: Handle | None = None
+    embedding_config: JSONObject | None = None
+    compaction_settings: JSONObject | None = None
+    response_format: JSONObject | None = None
+    tool_rules: list[JSONObject] | None = None
+    tools: list[ShortText] | None = None
+    tool_ids: list[ShortText] | None = None
+    block_ids: list[ShortText] | None = None
+    tags: list[ShortText] | None = None
+    metadata: JSONObject | None = None
+    secrets: dict[str, str] | None = None
+    tool_exec_environment_variables: dict[str, str] | None = None
+    timezone: ShortText | None = None
+    max_files_open: Annotated[int, Field(gt=0, le=1000)] | None = None
+    per_file_view_window_char_limit: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
+    message_buffer_autoclear: bool | None = None
+    enable_sleeptime: bool | None = None
+    hidden: bool | None = None
+    project_id: ShortText | None = None
+    template_id: ShortText | None = None
+    base_template_id: ShortText | None = None
+    identity_ids: list[ShortText] | None = None
+    memory: MemoryOptions | None = None
+    souveraine: SouveraineOptions | None = Field(default=None, alias="_souveraine")
+
+
+class CreateAgent(AgentFields):
+    """CreateAgentRequest, plus the seed's agent.json keys."""
+
+    id: ShortText | None = None
+    name: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
+    agent_type: ShortText = "letta_v1_agent"
+    memory_blocks: list[CreateBlock] | None = None
+    persona: LongText | None = None
+    include_base_tools: bool = True
+
+
+class UpdateAgent(AgentFields):
+    """UpdateAgent, plus the seed's AgentUpdate."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
+    memory_blocks: list[SeedBlock] | None = None
+    last_run_completion: datetime | None = None
+    last_run_duration_ms: Annotated[int, Field(ge=0, le=10**15)] | None = None
+    last_stop_reason: ShortText | None = None
+
+
+class CreateConversation(Body):
+    """CreateConversation; `agent_id` here or in the query (K6)."""
+
+    agent_id: ShortText | None = None
+    summary: LongText | None = None
+    isolated_block_labels: list[ShortText] | None = None
+    model: Handle | None = None
+    model_settings: JSONObject | None = None
+
+
+class UpdateConversation(Body):
+    """UpdateConversation."""
+
+    summary: LongText | None = None
+    model: Handle | None = None
+    model_settings: JSONObject | None = None
+    last_message_at: datetime | None = None
+
+
+class MessageCreate(BaseModel):
+    """One message to send; `content` is text or Letta content parts (text, image)."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: Literal["message"] | None = "message"
+    role: Literal["user", "system", "assistant"]
+    content: str | list[JSONObject]
+    otid: ShortText | None = None
+    name: ShortText | None = None
+    sender_id: ShortText | None = None
+
+
+class SendMessage(Body):
+    """The body of every send endpoint: exactly one of `messages`, `input` and the seed's `message` (K8)."""
+
+    messages: list[JSONObject] | None = None
+    input: str | list[JSONObject] | None = None
+    message: str | list[JSONObject] | None = None
+    agent_id: ShortText | None = None
+    streaming: bool | None = None
+    stream_tokens: bool = False
+    include_pings: bool = True
+    background: bool = False
+    max_steps: Annotated[int, Field(ge=1, le=1000)] = 50
+    include_return_message_types: list[ShortText] | None = None
+    override_model: Handle | None = None
+    override_system: LongText | None = Field(default=None, alias="override_system")
+    client_tools: list[JSONObject] | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> SendMessage:
+        given = [
+            name for name in ("messages", "input", "message") if getattr(self, name) is not None
+        ]
+        if not given:
+            raise ValueError("Must specify either 'input' or 'messages'.")
+        if len(given) > 1:
+            raise ValueError(
+                f"Cannot specify both '{given[1]}' and '{given[0]}'. Use one or the other."
+            )
+        return self

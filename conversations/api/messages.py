@@ -1,0 +1,172 @@
+"""Sending messages: `/v1/agents/{id}/messages`, `/stream`, and `/v1/conversations/{id}/messages`, `/stream`."""
+
+from __future__ import annotations
+
+from django.http import HttpResponse
+from drf_spectacular.utils import extend_schema
+from pydantic import Field
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from conversations.api.base import ApiView
+from conversations.api.bodies import Body, SendMessage
+from conversations.api.conversations import list_messages, list_messages_of_agent
+from conversations.api.incoming import incoming_messages, turn_options
+from conversations.api.streams import JsonAnswer, SseStream
+from conversations.composition import server
+from conversations.models import Conversation, Run
+from conversations.selectors import active_run, get_run, run_of_otid
+from souveraine import ids
+from souveraine.api.handoff import hand_over
+from souveraine.api.validation import parse_body, parse_id
+from souveraine.errors import InvalidArgument, ValidationFailed
+
+NO_ACTIVE_RUN = "No active runs found for this conversation."  # matched by letta-mobile
+STREAM_OPTIONS = (
+    "Streaming options set without streaming enabled. Set streaming=true to use them."
+)
+
+
+class FollowStream(Body):
+    """RetrieveStreamRequest: follow a run from `starting_after` on."""
+
+    agent_id: str | None = None
+    run_id: str | None = None
+    otid: str | None = None
+    starting_after: int = Field(default=0, ge=0)
+    include_pings: bool | None = True
+
+
+def send(
+    view: ApiView,
+    request: Request,
+    conversation: Conversation,
+    body: SendMessage,
+    *,
+    streaming: bool,
+    run_type: str,
+) -> HttpResponse:
+    """Accept the turn and answer with its stream or, when it has ended, with its JSON."""
+    if not streaming and (body.stream_tokens or body.background):
+        raise ValidationFailed(STREAM_OPTIONS)
+    if body.override_model:
+        server().models.get_model(body.override_model)
+    accepted = server().sessions.accept_turn(
+        view.actor,
+        conversation,
+        incoming_messages(body),
+        turn_options(body, run_type=run_type, is_streaming=streaming),
+    )
+    if streaming:
+        return hand_over(
+            request,
+            SseStream(
+                accepted.run.pk,
+                include_pings=body.include_pings,
+                message_types=body.include_return_message_types,
+            ),
+        )
+    return hand_over(request, JsonAnswer(accepted.run.pk, body.include_return_message_types))
+
+
+class AgentMessagesView(ApiView):
+    """An agent's default conversation."""
+
+    @extend_schema(operation_id="agents_messages_list")
+    def get(self, request: Request, agent_id: str) -> Response:
+        """List messages, oldest first inside the page."""
+        return list_messages_of_agent(self, request, agent_id)
+
+    @extend_schema(operation_id="agents_messages_create", request=SendMessage)
+    def post(self, request: Request, agent_id: str) -> HttpResponse:
+        """Send messages; JSON unless `streaming` is true."""
+        agent = self.agent(agent_id)
+        body = parse_body(SendMessage, request)
+        conversation = server().sessions.default_conversation(self.actor, agent)
+        return send(
+            self,
+            request,
+            conversation,
+            body,
+            streaming=bool(body.streaming),
+            run_type="send_message",
+        )
+
+
+class AgentMessagesStreamView(ApiView):
+    """An agent's default conversation, always as a stream."""
+
+    @extend_schema(operation_id="agents_messages_stream", request=SendMessage)
+    def post(self, request: Request, agent_id: str) -> HttpResponse:
+        """Send messages and stream the turn."""
+        agent = self.agent(agent_id)
+        body = parse_body(SendMessage, request)
+        conversation = server().sessions.default_conversation(self.actor, agent)
+        return send(self, request, conversation, body, streaming=True, run_type="send_message")
+
+
+class ConversationMessagesView(ApiView):
+    """A conversation's messages."""
+
+    @extend_schema(operation_id="conversations_messages_list")
+    def get(self, request: Request, conversation_id: str) -> Response:
+        """List messages, newest first."""
+        return list_messages(self, request, conversation_id)
+
+    @extend_schema(operation_id="conversations_messages_create", request=SendMessage)
+    def post(self, request: Request, conversation_id: str) -> HttpResponse:
+        """Send messages; a stream unless `streaming` is false."""
+        body = parse_body(SendMessage, request)
+        conversation = self.conversation(
+            conversation_id, body.agent_id or request.query_params.get("agent_id")
+        )
+        streaming = body.streaming is not False
+        return send(
+            self,
+            request,
+            conversation,
+            body,
+            streaming=streaming,
+            run_type="send_conversation_message",
+        )
+
+
+class ConversationStreamView(ApiView):
+    """`/stream`: with messages it sends (as the seed's client does), without it follows (K5)."""
+
+    @extend_schema(operation_id="conversations_messages_stream", request=FollowStream)
+    def post(self, request: Request, conversation_id: str) -> HttpResponse:
+        """Send, or follow the run of `run_id`, of `otid`, or the one that is active."""
+        given = request.data if isinstance(request.data, dict) else {}
+        if any(given.get(key) is not None for key in ("messages", "input", "message")):
+            body = parse_body(SendMessage, request)
+            conversation = self.conversation(
+                conversation_id, body.agent_id or request.query_params.get("agent_id")
+            )
+            return send(
+                self,
+                request,
+                conversation,
+                body,
+                streaming=True,
+                run_type="send_conversation_message",
+            )
+        follow = parse_body(FollowStream, request)
+        conversation = self.conversation(
+            conversation_id, follow.agent_id or request.query_params.get("agent_id")
+        )
+        run = self._followed(conversation, follow)
+        return hand_over(
+            request,
+            SseStream(
+                run.pk, follow.starting_after, include_pings=follow.include_pings is not False
+            ),
+        )
+
+    def _followed(self, conversation: Conversation, follow: FollowStream) -> Run:
+        if follow.run_id:
+            return get_run(self.actor, parse_id(ids.RUN, follow.run_id, source="body"))
+        run = run_of_otid(conversation, follow.otid) if follow.otid else active_run(conversation)
+        if run is None:
+            raise InvalidArgument(NO_ACTIVE_RUN)
+        return run

@@ -1,0 +1,115 @@
+"""`/v1/runs`: what runs and ran."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.utils import extend_schema
+from pydantic import Field
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from conversations.api.base import ApiView, cursor
+from conversations.api.messages import FollowStream
+from conversations.api.streams import SseStream
+from conversations.models import Message
+from conversations.selectors import get_run, run_filters, run_steps
+from conversations.wire.frames import frames_of_all
+from conversations.wire.states import run_state, step_state
+from souveraine import ids
+from souveraine.api.handoff import hand_over
+from souveraine.api.pagination import MAX_LIMIT, PageQuery, page
+from souveraine.api.validation import parse_body, parse_id, parse_query
+
+
+class RunFilters(PageQuery):
+    """Query of the runs list."""
+
+    limit: int = Field(default=100, ge=0, le=MAX_LIMIT)
+    agent_id: str | None = None
+    agent_ids: list[str] | None = None
+    conversation_id: str | None = None
+    statuses: list[str] | None = None
+    background: bool | None = None
+    stop_reason: str | None = None
+    active: bool = False
+    ascending: bool = False
+
+
+def _filters(query: RunFilters) -> dict[str, Any]:
+    agent_ids = [*(query.agent_ids or []), *([query.agent_id] if query.agent_id else [])]
+    values = query.model_dump()
+    values["agent_ids"] = [parse_id(ids.AGENT, text, source="query") for text in agent_ids]
+    if query.conversation_id:
+        values["conversation_id"] = parse_id(
+            ids.CONVERSATION, query.conversation_id, "conversation_id", source="query"
+        )
+    return values
+
+
+class RunsView(ApiView):
+    """The collection."""
+
+    @extend_schema(operation_id="runs_list")
+    def get(self, request: Request) -> Response:
+        """List runs, newest first."""
+        query = parse_query(RunFilters, request)
+        after, before = (
+            cursor(ids.RUN, text, name)
+            for text, name in ((query.after, "after"), (query.before, "before"))
+        )
+        rows = page(
+            run_filters(self.actor, _filters(query)),
+            field="created_at",
+            ascending=query.order == "asc" or query.ascending,
+            limit=query.limit,
+            after=get_run(self.actor, after) if after else None,
+            before=get_run(self.actor, before) if before else None,
+        )
+        return Response([run_state(run) for run in rows])
+
+
+class RunView(ApiView):
+    """One run."""
+
+    @extend_schema(operation_id="runs_retrieve")
+    def get(self, request: Request, run_id: str) -> Response:
+        """Return the run; `metadata.error` says why a failed one failed."""
+        return Response(run_state(get_run(self.actor, parse_id(ids.RUN, run_id))))
+
+
+class RunMessagesView(ApiView):
+    """The messages of a run."""
+
+    @extend_schema(operation_id="runs_messages_list")
+    def get(self, request: Request, run_id: str) -> Response:
+        """List the run's messages, oldest first, with the user's own."""
+        run = get_run(self.actor, parse_id(ids.RUN, run_id))
+        rows = Message.objects.filter(run=run).order_by("sequence")[:MAX_LIMIT]
+        return Response(frames_of_all(rows))
+
+
+class RunStepsView(ApiView):
+    """The steps of a run."""
+
+    @extend_schema(operation_id="runs_steps_list")
+    def get(self, request: Request, run_id: str) -> Response:
+        """List the run's steps."""
+        return Response(
+            [step_state(step) for step in run_steps(get_run(self.actor, parse_id(ids.RUN, run_id)))]
+        )
+
+
+class RunStreamView(ApiView):
+    """The stream of a run."""
+
+    @extend_schema(operation_id="runs_messages_stream", request=FollowStream)
+    def post(self, request: Request, run_id: str) -> HttpResponse:
+        """Replay the run's events after `starting_after`, then follow it."""
+        follow = parse_body(FollowStream, request)
+        run = get_run(self.actor, parse_id(ids.RUN, run_id))
+        spec = SseStream(
+            run.pk, follow.starting_after, include_pings=follow.include_pings is not False
+        )
+        return hand_over(request, spec)

@@ -1,0 +1,141 @@
+"""What is sent back for a turn: SSE frames as they come, or one JSON answer when the turn has ended.
+
+Run as tasks behind the hand-off: a client that leaves ends the pump, never the run.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.utils import timezone
+
+from conversations.models import Run
+from conversations.selectors import run_messages
+from conversations.services.runs import has_ended
+from conversations.wire import frames
+from souveraine.api.handoff import StreamSender
+from souveraine.errors import PROVIDER_STATUS
+from souveraine.events import sse
+from souveraine.events.hub import get_hub
+from souveraine.events.log import Event
+
+logger = logging.getLogger(__name__)
+ENDED_WITHOUT_EVENTS_SECONDS = (
+    20.0  # then the sweeper (5 s) has failed too and the stream is closed as incomplete
+)
+POLL_SECONDS = 5.0
+
+
+async def _run_has_ended(run_id: uuid.UUID) -> bool:
+    return await sync_to_async(has_ended, thread_sensitive=False)(run_id)
+
+
+@dataclass
+class SseStream:
+    """Frames of one run with seq > `after` as Letta's clients expect them (contract §4.3)."""
+
+    run_id: uuid.UUID
+    after: int = 0
+    include_pings: bool = True
+    message_types: list[str] | None = None
+
+    async def run(self, send: StreamSender) -> None:
+        """Send until the run's `end`; keep-alive pings in silence."""
+        await send.start(200, sse.HEADERS)
+        last_seq, silent_since_end = self.after, 0.0
+        interval = settings.CONFIG["SOUVERAINE_PING_SECONDS"]
+        async with get_hub().subscribe(self.run_id, self.after) as subscription:
+            while True:
+                events = await subscription.next(interval)
+                if events is None:
+                    await send.body(self._keep_alive(last_seq))
+                    if await _run_has_ended(self.run_id):
+                        silent_since_end += interval
+                        if silent_since_end >= ENDED_WITHOUT_EVENTS_SECONDS:
+                            await self._incomplete(send)
+                            return
+                    continue
+                last_seq = events[-1].seq
+                out = b"".join(self._encode(event) for event in events)
+                is_end = events[-1].kind == "end"
+                if out or is_end:
+                    await send.body(out, more=not is_end)
+                if is_end:
+                    return
+
+    def _encode(self, event: Event) -> bytes:
+        if event.kind == "end":
+            return sse.DONE
+        data = event.data.replace(b'"seq_id":null', b'"seq_id":%d' % event.seq, 1)
+        if event.kind == "error":
+            return sse.error_frame(data)
+        if event.kind == "ping":
+            return sse.data_frame(data) if self.include_pings else b""
+        if self.message_types and not self._is_wanted(event.data):
+            return b""
+        return sse.data_frame(data)
+
+    def _is_wanted(self, data: bytes) -> bool:
+        kind = json.loads(data).get("message_type", "")
+        return not kind.endswith("_message") or kind in (self.message_types or ())
+
+    def _keep_alive(self, last_seq: int) -> bytes:
+        if not self.include_pings:
+            return sse.COMMENT_PING
+        frame = frames.ping_frame(self.run_id, timezone.now())
+        return sse.data_frame(frames.dump({**frame, "seq_id": last_seq or None}))
+
+    async def _incomplete(self, send: StreamSender) -> None:
+        logger.error("event=stream_without_end run_id=run-%s", self.run_id)
+        error = {
+            "error_type": "stream_incomplete",
+            "message": "The stream ended early.",
+            "detail": "The run has ended, but its last events are missing. List the messages to see the answer.",
+        }
+        stop = sse.data_frame(frames.dump(frames.stop_reason_frame("error")))
+        frame = sse.error_frame(frames.dump(frames.error_frame(self.run_id, error)))
+        await send.body(stop + frame + sse.DONE, more=False)
+
+
+@dataclass
+class JsonAnswer:
+    """One LettaResponse when the run has ended; provider errors get their status (contract §1.4)."""
+
+    run_id: uuid.UUID
+    message_types: list[str] | None = None
+
+    async def run(self, send: StreamSender) -> None:
+        """Wait for the end, then answer from the rows."""
+        async with get_hub().subscribe(self.run_id) as subscription:
+            while True:
+                events = await subscription.next(POLL_SECONDS)
+                if events is None and await _run_has_ended(self.run_id):
+                    break
+                if events and events[-1].kind == "end":
+                    break
+        status, body = await sync_to_async(answer_of, thread_sensitive=False)(
+            self.run_id, self.message_types
+        )
+        await send.json(status, body)
+
+
+def answer_of(run_id: uuid.UUID, message_types: list[str] | None) -> tuple[int, dict[str, Any]]:
+    """Return status and body for an ended run."""
+    run = Run.objects.get(pk=run_id)
+    if run.error:
+        error = run.error
+        body = {"type": error["error_type"], "message": error["message"], "detail": error["detail"]}
+        return PROVIDER_STATUS.get(error["error_type"], 500), {"error": body}
+    return 200, {
+        "messages": frames.frames_of_all(run_messages(run), message_types),
+        "stop_reason": frames.stop_reason_frame(run.stop_reason or "error"),
+        "usage": frames.usage_frame(run.usage),
+        "logprobs": None,
+        "turns": None,
+    }

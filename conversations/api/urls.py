@@ -1,0 +1,40 @@
+"""Routes of `/v1`. Collections answer with and without trailing slash, never by a redirect (K7)."""
+
+from __future__ import annotations
+
+from django.urls import re_path
+
+from conversations.api import agents, blocks, conversations, messages, models, runs
+
+AGENT = r"^agents/(?P<agent_id>[^/]+)"
+BLOCKS = rf"{AGENT}/core-memory/blocks"
+CONVERSATION = r"^conversations/(?P<conversation_id>[^/]+)"
+RUN = r"^runs/(?P<run_id>[^/]+)"
+
+urlpatterns = [
+    re_path(r"^health/?$", models.HealthView.as_view()),
+    re_path(r"^models/?$", models.ModelsView.as_view()),
+    re_path(r"^models/embedding/?$", models.EmbeddingModelsView.as_view()),
+    re_path(r"^agents/?$", agents.AgentsView.as_view()),
+    re_path(r"^agents/count/?$", agents.AgentCountView.as_view()),
+    re_path(rf"{BLOCKS}/?$", agents.AgentBlocksView.as_view()),
+    re_path(rf"{BLOCKS}/attach/(?P<block_id>[^/]+)/?$", agents.AgentBlockAttachView.as_view()),
+    re_path(rf"{BLOCKS}/detach/(?P<block_id>[^/]+)/?$", agents.AgentBlockDetachView.as_view()),
+    re_path(rf"{BLOCKS}/(?P<label>.+?)/?$", agents.AgentBlockView.as_view()),
+    re_path(rf"{AGENT}/messages/?$", messages.AgentMessagesView.as_view()),
+    re_path(rf"{AGENT}/messages/stream/?$", messages.AgentMessagesStreamView.as_view()),
+    re_path(rf"{AGENT}/?$", agents.AgentView.as_view()),
+    re_path(r"^blocks/?$", blocks.BlocksView.as_view()),
+    re_path(r"^blocks/count/?$", blocks.BlockCountView.as_view()),
+    re_path(r"^blocks/(?P<block_id>[^/]+)/agents/?$", blocks.BlockAgentsView.as_view()),
+    re_path(r"^blocks/(?P<block_id>[^/]+)/?$", blocks.BlockView.as_view()),
+    re_path(r"^conversations/?$", conversations.ConversationsView.as_view()),
+    re_path(rf"{CONVERSATION}/messages/?$", messages.ConversationMessagesView.as_view()),
+    re_path(rf"{CONVERSATION}/stream/?$", messages.ConversationStreamView.as_view()),
+    re_path(rf"{CONVERSATION}/?$", conversations.ConversationView.as_view()),
+    re_path(r"^runs/?$", runs.RunsView.as_view()),
+    re_path(rf"{RUN}/messages/?$", runs.RunMessagesView.as_view()),
+    re_path(rf"{RUN}/steps/?$", runs.RunStepsView.as_view()),
+    re_path(rf"{RUN}/stream/?$", runs.RunStreamView.as_view()),
+    re_path(rf"{RUN}/?$", runs.RunView.as_view()),
+]

@@ -1,0 +1,18 @@
+"""What is said, as rows: conversations, messages, runs, steps, the tool-call journal, checkpoints."""
+
+from __future__ import annotations
+
+from conversations.models.checkpoint import Checkpoint, CheckpointWrite
+from conversations.models.conversation import Conversation, Message
+from conversations.models.run import Run, RunStatus, Step, ToolCall
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointWrite",
+    "Conversation",
+    "Message",
+    "Run",
+    "RunStatus",
+    "Step",
+    "ToolCall",
+]

@@ -1,0 +1,213 @@
+"""Reads of conversations, messages, runs and steps. Every one takes an actor; cost is one page."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from django.db.models import QuerySet
+
+from agents.actor import Actor
+from agents.models import Agent
+from conversations.models import Conversation, Message, Run, Step
+from conversations.models.run import ACTIVE
+from souveraine import ids
+from souveraine.api.pagination import page
+from souveraine.errors import NotFound
+
+
+def conversations_of(actor: Actor) -> QuerySet[Conversation]:
+    """Return the conversations that the actor may use."""
+    return Conversation.objects.filter(agent__owner=actor.user, deleted_at__isnull=True)
+
+
+def get_conversation(actor: Actor, conversation_id: uuid.UUID) -> Conversation:
+    """Return one conversation with its agent. Raises NotFound."""
+    found = conversations_of(actor).select_related("agent").filter(pk=conversation_id).first()
+    if found is None:
+        raise NotFound(
+            f"Conversation not found with id='{ids.make(ids.CONVERSATION, conversation_id)}'"
+        )
+    return found
+
+
+def list_conversations(
+    actor: Actor,
+    *,
+    agent: Agent | None,
+    field: Literal["created_at", "last_message_at", "last_run_completion"],
+    ascending: bool,
+    limit: int,
+    after: uuid.UUID | None = None,
+    before: uuid.UUID | None = None,
+    summary_search: str | None = None,
+) -> list[Conversation]:
+    """Return one page; an agent's default conversation is not listed, as on the old server."""
+    queryset = conversations_of(actor).filter(is_default=False)
+    if agent is not None:
+        queryset = queryset.filter(agent=agent)
+    if summary_search:
+        queryset = queryset.filter(summary__icontains=summary_search)
+    return page(
+        queryset,
+        field=field,
+        ascending=ascending,
+        limit=limit,
+        after=get_conversation(actor, after) if after else None,
+        before=get_conversation(actor, before) if before else None,
+    )
+
+
+def in_context_ids(conversation: Conversation) -> list[str]:
+    """Return the ids of the messages of the prompt window: the system message, then from `window_start` on."""
+    rows = Message.objects.filter(
+        conversation=conversation, sequence__gte=conversation.window_start
+    )
+    window = list(rows.order_by("sequence").values_list("id", flat=True))
+    if conversation.window_start > 1:
+        first = (
+            Message.objects.filter(conversation=conversation, sequence=1)
+            .values_list("id", flat=True)
+            .first()
+        )
+        window = [*([first] if first else []), *window]
+    return [str(ids.make(ids.MESSAGE, pk)) for pk in window]
+
+
+def _message_cursor(queryset: QuerySet[Message], text: str | None, whose: str) -> Message | None:
+    if text is None:
+        return None
+    message_id = ids.parse(ids.MESSAGE, text)
+    found = queryset.filter(id=message_id).only("row", "sequence").first()
+    if found is None:
+        raise NotFound(f"No message found with id 'message-{message_id}' for {whose}.")
+    return found
+
+
+def list_conversation_messages(
+    conversation: Conversation,
+    *,
+    ascending: bool,
+    limit: int,
+    after: str | None,
+    before: str | None,
+) -> list[Message]:
+    """Return one page in the requested order (decision 0001).
+
+    Under desc both `after=X` and `before=X` mean older than X; under asc `after` is newer, `before` older.
+    """
+    queryset = Message.objects.filter(conversation=conversation)
+    whose = f"conversation 'conv-{conversation.pk}'"
+    newer_than = _message_cursor(queryset, after if ascending else None, whose)
+    older = _message_cursor(queryset, before, whose) or _message_cursor(
+        queryset, None if ascending else after, whose
+    )
+    if newer_than is not None:
+        queryset = queryset.filter(sequence__gt=newer_than.sequence)
+    if older is not None:
+        queryset = queryset.filter(sequence__lt=older.sequence)
+    nearest_older = ascending and older is not None and newer_than is None
+    rows = list(
+        queryset.order_by("-sequence" if nearest_older or not ascending else "sequence")[:limit]
+    )
+    return rows[::-1] if nearest_older else rows
+
+
+def list_agent_messages(
+    agent: Agent,
+    *,
+    conversation: Conversation | None,
+    ascending: bool,
+    limit: int,
+    after: str | None,
+    before: str | None,
+) -> list[Message]:
+    """Return the old server's form of a page: `order` picks newest or oldest N, output is oldest first.
+
+    Cursors are chronological. Without `conversation` all conversations of the agent are included.
+    """
+    queryset = Message.objects.filter(agent=agent, conversation__deleted_at__isnull=True)
+    if conversation is not None:
+        queryset = Message.objects.filter(conversation=conversation)
+    whose = f"agent 'agent-{agent.pk}'"
+    newer, older = _message_cursor(queryset, after, whose), _message_cursor(queryset, before, whose)
+    if newer is not None:
+        queryset = queryset.filter(row__gt=newer.row)
+    if older is not None:
+        queryset = queryset.filter(row__lt=older.row)
+    rows = list(queryset.order_by("row" if ascending else "-row")[:limit])
+    return rows if ascending else rows[::-1]
+
+
+def runs_of(actor: Actor) -> QuerySet[Run]:
+    """Return the runs that the actor may see."""
+    return Run.objects.filter(agent__owner=actor.user)
+
+
+def get_run(actor: Actor, run_id: uuid.UUID) -> Run:
+    """Return one run. Raises NotFound."""
+    run = runs_of(actor).filter(pk=run_id).first()
+    if run is None:
+        raise NotFound(f"Run not found with id='{ids.make(ids.RUN, run_id)}'")
+    return run
+
+
+def active_run(conversation: Conversation) -> Run | None:
+    """Return the conversation's live run, if there is one."""
+    return Run.objects.filter(conversation=conversation, status__in=ACTIVE).first()
+
+
+def run_of_otid(conversation: Conversation, otid: str) -> Run:
+    """Return the run that a message with this otid started. Raises NotFound."""
+    message = (
+        Message.objects.filter(conversation=conversation, otid=otid, run__isnull=False)
+        .order_by("-sequence")
+        .first()
+    )
+    if message is None or message.run is None:
+        raise NotFound(f"No run found for otid '{otid[:100]}'.")
+    return message.run
+
+
+def run_messages(run: Run) -> list[Message]:
+    """Return what the run produced, oldest first: neither system nor user messages."""
+    return list(
+        Message.objects.filter(
+            run=run, role__in=[Message.Role.ASSISTANT, Message.Role.TOOL]
+        ).order_by("sequence")
+    )
+
+
+def agent_message_ids(agent: Agent) -> list[str]:
+    """Return the default conversation's window ids, as `message_ids` of AgentState."""
+    default = Conversation.objects.filter(agent=agent, is_default=True).first()
+    return in_context_ids(default) if default else []
+
+
+def latest_counters(agent: Agent) -> Conversation | None:
+    """Return the agent's most recently used conversation (for the counters in AgentState)."""
+    return (
+        Conversation.objects.filter(agent=agent).order_by("-last_message_at", "-created_at").first()
+    )
+
+
+def run_steps(run: Run) -> Sequence[Step]:
+    """Return the run's steps, oldest first."""
+    return list(Step.objects.filter(run=run).order_by("index"))
+
+
+def run_filters(actor: Actor, filters: dict[str, Any]) -> QuerySet[Run]:
+    """Apply Letta's run filters; `statuses` are Letta's names, `agent_ids` and `conversation_id` are UUIDs."""
+    queryset = runs_of(actor)
+    for name in ("background", "stop_reason", "conversation_id"):
+        if filters.get(name) is not None:
+            queryset = queryset.filter(**{name: filters[name]})
+    if filters.get("agent_ids"):
+        queryset = queryset.filter(agent_id__in=filters["agent_ids"])
+    if filters.get("statuses"):
+        names = {"created": "queued"}
+        queryset = queryset.filter(status__in=[names.get(s, s) for s in filters["statuses"]])
+    if filters.get("active"):
+        queryset = queryset.filter(status__in=ACTIVE)
+    return queryset

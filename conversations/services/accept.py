@@ -1,0 +1,179 @@
+"""Accept a turn: store the user's message and a queued run in one transaction (architecture §5.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from agents.actor import Actor
+from conversations.models import Conversation, Message, Run, RunStatus
+from conversations.models.run import ACTIVE
+from conversations.services.dispatch import enqueue
+from conversations.services.prompt import ensure_system_message
+from conversations.wire import frames
+from souveraine import ids
+from souveraine.errors import ConversationBusy, NotFound
+from souveraine.events.log import append
+
+
+@dataclass(frozen=True)
+class IncomingMessage:
+    """One message of a send request. `content` is None when `text` says it all."""
+
+    role: str
+    text: str
+    content: list[dict[str, Any]] | None = None
+    otid: str | None = None
+    name: str | None = None
+    sender_id: str | None = None
+
+
+@dataclass(frozen=True)
+class TurnOptions:
+    """What a send request asks of its run; stored with it, so a worker needs nothing else."""
+
+    run_type: str = "send_conversation_message"
+    max_steps: int = 50
+    stream_tokens: bool = False
+    background: bool = False
+    override_model: str | None = None
+    override_system: str | None = None
+    include_return_message_types: list[str] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def as_request(self) -> dict[str, Any]:
+        """Return the JSON kept on the run."""
+        return {
+            "run_type": self.run_type,
+            "max_steps": self.max_steps,
+            "stream_tokens": self.stream_tokens,
+            "override_model": self.override_model,
+            "override_system": self.override_system,
+            "include_return_message_types": self.include_return_message_types,
+            **self.extra,
+        }
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The run of a send request; `is_new` is False when the same request was accepted before."""
+
+    run: Run
+    is_new: bool
+
+
+def request_key(messages: list[IncomingMessage]) -> str:
+    """Return the idempotency key: a hash of the client's otids, or "" when it gave none (contract §4.4)."""
+    otids = [m.otid for m in messages]
+    if not otids or not all(otids):
+        return ""
+    return hashlib.sha256(json.dumps(otids).encode()).hexdigest()
+
+
+def accept_turn(
+    actor: Actor, conversation: Conversation, messages: list[IncomingMessage], options: TurnOptions
+) -> Accepted:
+    """Store the messages and a queued run, start its stream and enqueue it.
+
+    The same otids again give the first run, live or ended; a failed one is tried again on the messages
+    already stored. Raises ConversationBusy (with the run's id) and NotFound (deleted meanwhile).
+    """
+    key = request_key(messages)
+    try:
+        accepted = _store(actor, conversation.pk, messages, options, key)
+    except IntegrityError:  # lost the race for the one live run
+        live = Run.objects.filter(conversation=conversation, status__in=ACTIVE).first()
+        if live is None:
+            raise
+        raise ConversationBusy(f"run-{live.pk}") from None
+    if accepted.is_new:
+        ping = frames.dump(frames.ping_frame(accepted.run.pk, accepted.run.created_at))
+        append(accepted.run.pk, 0, [("ping", ping)])
+        enqueue(accepted.run.pk)
+    return accepted
+
+
+@transaction.atomic
+def _store(
+    actor: Actor,
+    conversation_id: uuid.UUID,
+    messages: list[IncomingMessage],
+    options: TurnOptions,
+    key: str,
+) -> Accepted:
+    conversation = (
+        Conversation.objects.select_for_update()
+        .select_related("agent")
+        .filter(pk=conversation_id, deleted_at__isnull=True)
+        .first()
+    )
+    if conversation is None:
+        raise NotFound(
+            f"Conversation not found with id='{ids.make(ids.CONVERSATION, conversation_id)}'"
+        )
+    earlier = (
+        Run.objects.filter(conversation=conversation, request_key=key)
+        .order_by("-created_at")
+        .first()
+        if key
+        else None
+    )
+    if earlier is not None and not _may_retry(conversation, earlier):
+        return Accepted(earlier, is_new=False)
+    live = Run.objects.filter(conversation=conversation, status__in=ACTIVE).first()
+    if live is not None:
+        raise ConversationBusy(f"run-{live.pk}")
+    ensure_system_message(conversation)
+    first = conversation.last_sequence + 1 if earlier is None else earlier.first_sequence
+    run = Run.objects.create(
+        conversation=conversation,
+        agent=conversation.agent,
+        background=options.background,
+        request=options.as_request(),
+        request_key=key,
+        first_sequence=first,
+    )
+    if earlier is None:
+        _append_messages(conversation, run, messages)
+    conversation.last_updated_by = actor.user_id
+    conversation.last_message_at = conversation.updated_at = timezone.now()
+    conversation.save(
+        update_fields=["last_sequence", "last_updated_by", "last_message_at", "updated_at"]
+    )
+    return Accepted(run, is_new=True)
+
+
+def _may_retry(conversation: Conversation, earlier: Run) -> bool:
+    """Tell whether the same request may run again: it failed, and nothing was said since."""
+    if earlier.status != RunStatus.FAILED:
+        return False
+    return not Run.objects.filter(
+        conversation=conversation, first_sequence__gt=earlier.first_sequence
+    ).exists()
+
+
+def _append_messages(conversation: Conversation, run: Run, messages: list[IncomingMessage]) -> None:
+    rows = []
+    for message in messages:
+        conversation.last_sequence += 1
+        rows.append(
+            Message(
+                conversation=conversation,
+                agent_id=conversation.agent_id,
+                sequence=conversation.last_sequence,
+                role=message.role,
+                text=message.text,
+                content=message.content,
+                otid=message.otid or str(uuid.uuid4()),
+                name=message.name,
+                sender_id=message.sender_id,
+                run=run,
+            )
+        )
+    Message.objects.bulk_create(rows)

@@ -1,0 +1,89 @@
+"""The compiled system prompt: the agent's `system`, its memory blocks, a few facts. Stored as message 1.
+
+It is compiled anew only when its ingredients change, so the provider's prompt cache holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from django.utils import timezone
+
+from agents.models import Agent, Block
+from agents.selectors import attached_blocks
+from agents.services.memory import has_git_memory
+from conversations.models import Conversation, Message
+
+SYSTEM_SEQUENCE = 1
+
+
+def _block_text(block: Block) -> str:
+    limit = f"\n- chars_limit={block.limit}" if block.limit is not None else ""
+    read_only = "\n- read_only=true" if block.read_only else ""
+    return (
+        f"<{block.label}>\n<description>\n{block.description or ''}\n</description>\n<metadata>{read_only}\n"
+        f"- chars_current={len(block.value)}{limit}\n</metadata>\n<value>\n{block.value}\n</value>\n</{block.label}>\n"
+    )
+
+
+def visible_blocks(agent: Agent, conversation: Conversation) -> list[Block]:
+    """Return the blocks that are rendered: all, or only `system/` in git mode; never the isolated ones."""
+    blocks = [
+        b for b in attached_blocks(agent) if b.label not in conversation.isolated_block_labels
+    ]
+    if has_git_memory(agent):
+        blocks = [b for b in blocks if b.label.startswith("system/")]
+    return blocks
+
+
+def _fingerprint(agent: Agent, blocks: list[Block]) -> str:
+    parts = [
+        agent.system,
+        [(b.label, b.value, b.description, b.limit, b.read_only) for b in blocks],
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def compile_system(agent: Agent, conversation: Conversation, blocks: list[Block]) -> str:
+    """Return the whole system prompt as the model gets it."""
+    conversation_name = "default" if conversation.is_default else f"conv-{conversation.pk}"
+    stamp = timezone.now().strftime("%Y-%m-%d %I:%M:%S %p UTC%z")
+    rendered = "\n".join(_block_text(b) for b in blocks)
+    return (
+        f"{agent.system}\n\n<memory_blocks>\nThese memory blocks are in view in every turn:\n\n{rendered}\n"
+        f"</memory_blocks>\n\n<memory_metadata>\n- AGENT_ID: agent-{agent.pk}\n"
+        f"- CONVERSATION_ID: {conversation_name}\n- System prompt last recompiled: {stamp}\n"
+        f"- {conversation.message_count} previous messages between you and the user are stored in recall memory\n"
+        "</memory_metadata>"
+    )
+
+
+def ensure_system_message(conversation: Conversation, *, force: bool = False) -> None:
+    """Create or refresh the conversation's system message. Call it with the conversation's row locked.
+
+    Sets `last_sequence` and `system_fingerprint` on the object; the caller saves `last_sequence`.
+    """
+    agent = conversation.agent
+    blocks = visible_blocks(agent, conversation)
+    fingerprint = _fingerprint(agent, blocks)
+    if fingerprint == conversation.system_fingerprint and not force:
+        return
+    text = compile_system(agent, conversation, blocks)
+    updated = Message.objects.filter(conversation=conversation, sequence=SYSTEM_SEQUENCE).update(
+        text=text
+    )
+    if not updated:
+        Message.objects.create(
+            conversation=conversation,
+            agent=agent,
+            sequence=SYSTEM_SEQUENCE,
+            role=Message.Role.SYSTEM,
+            text=text,
+        )
+        conversation.last_sequence = max(conversation.last_sequence, SYSTEM_SEQUENCE)
+        Conversation.objects.filter(pk=conversation.pk).update(
+            last_sequence=conversation.last_sequence
+        )
+    conversation.system_fingerprint = fingerprint
+    Conversation.objects.filter(pk=conversation.pk).update(system_fingerprint=fingerprint)

@@ -1,0 +1,87 @@
+"""Create, change and delete conversations. A conversation is never removed while it can be answered for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from agents.actor import Actor
+from agents.models import Agent
+from conversations.models import Conversation, Run, RunStatus
+from conversations.models.run import ACTIVE
+from conversations.services import mirror
+from conversations.services.prompt import ensure_system_message
+from conversations.services.runs import cancel_queued
+
+
+def create_conversation(
+    actor: Actor, agent: Agent, data: dict[str, Any] | None = None
+) -> Conversation:
+    """Create a conversation with its compiled system message."""
+    data = data or {}
+    with transaction.atomic():
+        conversation = Conversation.objects.create(
+            agent=agent,
+            created_by=actor.user_id,
+            last_updated_by=actor.user_id,
+            summary=data.get("summary"),
+            isolated_block_labels=data.get("isolated_block_labels") or [],
+            model=data.get("model"),
+            model_settings=data.get("model_settings"),
+        )
+        ensure_system_message(conversation)
+    mirror.write_metadata(conversation)
+    return conversation
+
+
+def default_conversation(actor: Actor, agent: Agent) -> Conversation:
+    """Return the agent's default conversation, made at first use. Two at once get the same one."""
+    found = Conversation.objects.filter(agent=agent, is_default=True).first()
+    if found is not None:
+        return found
+    try:
+        with transaction.atomic():
+            conversation = Conversation.objects.create(
+                agent=agent,
+                is_default=True,
+                created_by=actor.user_id,
+                last_updated_by=actor.user_id,
+            )
+            ensure_system_message(conversation)
+    except IntegrityError:
+        return Conversation.objects.get(agent=agent, is_default=True)
+    mirror.write_metadata(conversation)
+    return conversation
+
+
+def update_conversation(
+    actor: Actor, conversation: Conversation, data: dict[str, Any]
+) -> Conversation:
+    """Change summary, model, model_settings, last_message_at; null clears."""
+    fields = [
+        name for name in ("summary", "model", "model_settings", "last_message_at") if name in data
+    ]
+    for name in fields:
+        setattr(conversation, name, data[name])
+    conversation.last_updated_by, conversation.updated_at = actor.user_id, timezone.now()
+    conversation.save(update_fields=[*fields, "last_updated_by", "updated_at"])
+    mirror.write_metadata(conversation)
+    return conversation
+
+
+def delete_conversation(actor: Actor, conversation: Conversation) -> None:
+    """Hide a conversation; its rows stay. A live run is cancelled. Idempotent."""
+    now = timezone.now()
+    Conversation.objects.filter(pk=conversation.pk, deleted_at__isnull=True).update(
+        deleted_at=now, updated_at=now, last_updated_by=actor.user_id
+    )
+    for run in Run.objects.filter(conversation=conversation, status__in=ACTIVE):
+        Run.objects.filter(pk=run.pk, cancel_requested_at__isnull=True).update(
+            cancel_requested_at=now
+        )
+        if run.status == RunStatus.QUEUED:
+            cancel_queued(run)
+    conversation.deleted_at = now
+    mirror.write_metadata(conversation)

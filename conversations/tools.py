@@ -1,0 +1,82 @@
+"""conversation_search, the built-in tool that belongs to this app. Registered when the app is ready."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from agents.tools.base import CORE, BuiltinTool, ToolContext, ToolError, integer, schema, text
+from conversations.models import Message
+from conversations.search import search_messages
+
+MAX_RESULTS = 50
+SNIPPET_CHARS = 1500
+ROLES = ("user", "assistant", "tool")
+
+
+def _moment(given: str, name: str, *, is_end: bool = False) -> datetime:
+    """Read a date or a time; a bare end date includes its whole day, a time its whole minute."""
+    try:
+        parsed = datetime.fromisoformat(given)
+    except ValueError:
+        raise ToolError(
+            f"{name} {given!r} is not a date like 2026-11-30 or a time like 2026-11-30T09:00."
+        ) from None
+    parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    if not is_end:
+        return parsed
+    return parsed + (timedelta(minutes=1) if "T" in given or " " in given else timedelta(days=1))
+
+
+def _line(message: Message) -> str:
+    shown = (
+        message.text if len(message.text) <= SNIPPET_CHARS else f"{message.text[:SNIPPET_CHARS]}…"
+    )
+    return f"[{message.created_at:%Y-%m-%d %H:%M} UTC] {message.role}: {shown}"
+
+
+def conversation_search(
+    context: ToolContext,
+    query: str = "",
+    roles: list[str] | None = None,
+    limit: int = 10,
+    start_date: str | None = None,
+    end_date: str | None = None,
+) -> str:
+    """Search the agent's past messages; returns one line each, best match first."""
+    if not 1 <= limit <= MAX_RESULTS:
+        raise ToolError(f"limit must be between 1 and {MAX_RESULTS}.")
+    unknown = set(roles or ()) - set(ROLES)
+    if unknown:
+        raise ToolError(f"Unknown roles {sorted(unknown)}; choose from {list(ROLES)}.")
+    found = search_messages(
+        context.agent.pk,
+        query,
+        roles=roles,
+        since=_moment(start_date, "start_date") if start_date else None,
+        until=_moment(end_date, "end_date", is_end=True) if end_date else None,
+        limit=limit,
+    )
+    return "\n".join(_line(m) for m in found) or "No messages were found."
+
+
+CONVERSATION_SEARCH = BuiltinTool(
+    name="conversation_search",
+    description=(
+        "Search your past messages with this person by words, also those that are no longer in view. "
+        "Dates are inclusive; without a query the newest messages of the time range are returned."
+    ),
+    parameters=schema(
+        query=text("Words to look for."),
+        roles={
+            "type": "array",
+            "items": {"type": "string", "enum": list(ROLES)},
+            "description": "Whose messages to search (default: user and assistant).",
+        },
+        limit=integer(f"Most results, 1 to {MAX_RESULTS} (default 10)."),
+        start_date=text("Earliest date or time, like 2026-11-30 or 2026-11-30T09:00."),
+        end_date=text("Latest date or time, inclusive."),
+    ),
+    run=conversation_search,
+    tool_type=CORE,
+    idempotent=True,
+)

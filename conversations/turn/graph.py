@@ -1,0 +1,114 @@
+"""The graph of a turn: exactly two nodes, `agent ⇄ tools`, on thread id = conversation id (architecture §5.3).
+
+State holds counters and last ids, never message bodies: 100 turns cost 0.27 MB this way. Which node comes
+next is derived from the rows, so a lost or deleted checkpoint changes nothing (`derive_state`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.runtime import Runtime
+
+from conversations.models import Conversation, Message, Run, Step
+from conversations.services.prompt import SYSTEM_SEQUENCE
+from conversations.turn.context import TurnContext
+from conversations.turn.database import run_db
+from conversations.turn.model_call import call_model, stored_answer
+from conversations.turn.tool_calls import pending_message, run_tool_calls
+from souveraine import ids
+
+Next = Literal["agent", "tools", "end"]
+
+
+class TurnState(TypedDict):
+    """Counters and last ids. `steps` counts the model calls of this run."""
+
+    last_sequence: int
+    last_message_id: str | None
+    message_count: int
+    steps: int
+    pending: Next
+    stop_reason: str
+
+
+def derive_state(run: Run) -> TurnState:
+    """Return where the turn stands, from the rows alone."""
+    conversation = Conversation.objects.get(pk=run.conversation_id)
+    newest = Message.objects.filter(conversation=conversation).order_by("-sequence").first()
+    pending: Next = "agent"
+    if pending_message(conversation.pk) is not None:
+        pending = "tools"
+    elif (
+        newest is not None
+        and newest.role == Message.Role.ASSISTANT
+        and newest.sequence >= run.first_sequence
+    ):
+        pending = "end"
+    return _state(
+        conversation, Step.objects.filter(run=run, status="success").count(), pending, newest
+    )
+
+
+def _state(
+    conversation: Conversation, steps: int, pending: Next, newest: Message | None
+) -> TurnState:
+    return {
+        "last_sequence": conversation.last_sequence,
+        "last_message_id": ids.make(ids.MESSAGE, newest.id) if newest else None,
+        "message_count": conversation.last_sequence - SYSTEM_SEQUENCE,
+        "steps": steps,
+        "pending": pending,
+        "stop_reason": "end_turn",
+    }
+
+
+async def agent_node(state: TurnState, runtime: Runtime[TurnContext]) -> dict[str, Any]:
+    """Ask the model, or find the answer that an earlier attempt has stored."""
+    context = runtime.context
+    message = await run_db(stored_answer, context, state["last_sequence"])
+    if message is None:
+        message = await call_model(context)
+    return {
+        "last_sequence": message.sequence,
+        "last_message_id": ids.make(ids.MESSAGE, message.id),
+        "message_count": message.sequence - SYSTEM_SEQUENCE,
+        "steps": state["steps"] + 1,
+        "pending": "tools" if message.tool_calls else "end",
+        "stop_reason": "end_turn",
+    }
+
+
+async def tools_node(state: TurnState, runtime: Runtime[TurnContext]) -> dict[str, Any]:
+    """Run the open calls of the newest assistant message."""
+    context = runtime.context
+    message = await run_db(pending_message, context.run.conversation_id)
+    if message is not None:
+        await run_tool_calls(context, message)
+    after = await run_db(derive_state, context.run)
+    is_exhausted = state["steps"] >= context.max_steps
+    return {
+        **after,
+        "steps": state["steps"],
+        "pending": "end" if is_exhausted else "agent",
+        "stop_reason": "max_steps" if is_exhausted else "end_turn",
+    }
+
+
+def _route(state: TurnState) -> str:
+    return END if state["pending"] == "end" else state["pending"]
+
+
+def build_graph(
+    checkpointer: BaseCheckpointSaver[str],
+) -> CompiledStateGraph[TurnState, TurnContext, TurnState, TurnState]:
+    """Compile the graph; once per process."""
+    graph = StateGraph(TurnState, context_schema=TurnContext)
+    graph.add_node("agent", agent_node)
+    graph.add_node("tools", tools_node)
+    for source in (START, "agent", "tools"):
+        graph.add_conditional_edges(source, _route, ["agent", "tools", END])
+    return graph.compile(checkpointer=checkpointer)

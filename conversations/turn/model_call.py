@@ -1,0 +1,332 @@
+"""One model call: compile the prompt, stream the answer, store it with its step in one fenced transaction.
+
+Called by the graph's `agent` node. A node that runs again after a crash finds the stored answer first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from agents.providers.base import (
+    ChatRequest,
+    Delta,
+    FinishDelta,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageDelta,
+)
+from agents.services.memory import sync_blocks
+from conversations.models import Conversation, Message, Step
+from conversations.services.prompt import SYSTEM_SEQUENCE, ensure_system_message
+from conversations.services.runs import fenced
+from conversations.services.window import estimate_text_tokens, fit_window
+from conversations.turn.context import PartialAnswer, TurnContext
+from conversations.turn.database import run_db
+from conversations.turn.emitter import StepStream
+from conversations.turn.history import compile_history
+from souveraine.errors import ProviderError
+from souveraine.events.log import Fenced
+
+logger = logging.getLogger(__name__)
+FIRST_RETRY_SECONDS = 0.5
+OUTPUT_SHARE = 0.25  # of the window is kept for the answer at most
+FINISH_STOP_REASONS = {"length": "max_tokens_exceeded"}
+
+
+@dataclass
+class _Call:
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Answer:
+    """What a model call gave."""
+
+    text: str
+    reasoning: str
+    tool_calls: list[dict[str, str]]
+    usage: UsageDelta | None
+    finish_reason: str | None
+
+
+def stored_answer(context: TurnContext, last_sequence: int) -> Message | None:
+    """Return the answer to the history up to `last_sequence`, when an earlier attempt has stored it."""
+    return Message.objects.filter(
+        conversation_id=context.run.conversation_id,
+        sequence=last_sequence + 1,
+        role=Message.Role.ASSISTANT,
+    ).first()
+
+
+def _max_tokens(context: TurnContext) -> int:
+    wanted = int(context.run.agent.model_settings.get("max_output_tokens") or 4096)
+    return max(1, min(wanted, int(context.context_window * OUTPUT_SHARE)))
+
+
+def build_request(context: TurnContext) -> ChatRequest:
+    """Compile the prompt from the present memory and the window. Writes only under the run's fence."""
+    run = context.run
+    sync_blocks(run.agent)
+    with fenced(run):
+        conversation = (
+            Conversation.objects.select_related("agent")
+            .select_for_update(of=("self",))
+            .get(pk=run.conversation_id)
+        )
+        ensure_system_message(conversation)
+    override = run.request.get("override_system")
+    system = (
+        override or Message.objects.get(conversation=conversation, sequence=SYSTEM_SEQUENCE).text
+    )
+    schemas = [tool.json_schema for tool in context.tools]
+    max_tokens = _max_tokens(context)
+    budget = (
+        context.context_window
+        - max_tokens
+        - estimate_text_tokens(system)
+        - estimate_text_tokens(schemas)
+    )
+    rows = fit_window(conversation, max(budget, 256))
+    options = run.agent.model_settings
+    return ChatRequest(
+        model=context.provider_model,
+        messages=compile_history(rows, system),
+        tools=schemas,
+        context_window=context.context_window,
+        temperature=options.get("temperature"),
+        max_tokens=max_tokens,
+        parallel_tool_calls=options.get("parallel_tool_calls") if schemas else None,
+        response_format=run.agent.config.get("response_format"),
+    )
+
+
+class _Collector:
+    """Streams deltas on and collects the answer."""
+
+    def __init__(self, context: TurnContext, stream: StepStream, partial: PartialAnswer) -> None:
+        self._context, self._stream, self._partial = context, stream, partial
+        self._calls: dict[int, _Call] = {}
+        self.usage: UsageDelta | None = None
+        self.finish_reason: str | None = None
+        self.has_output = False
+
+    async def take(self, delta: Delta) -> None:
+        if isinstance(delta, TextDelta):
+            self._partial.text.append(delta.text)
+            await self._output(self._stream.text(delta.text))
+        elif isinstance(delta, ReasoningDelta):
+            self._partial.reasoning.append(delta.text)
+            await self._output(self._stream.reasoning(delta.text))
+        elif isinstance(delta, ToolCallDelta):
+            await self._tool_call(delta)
+        elif isinstance(delta, UsageDelta):
+            self.usage = delta
+        elif isinstance(delta, FinishDelta):
+            self.finish_reason = delta.reason
+
+    async def _output(self, emit: Any) -> None:
+        if not self.has_output:
+            self.has_output = True
+            run = self._context.run
+            if run.ttft_ns is None:
+                run.ttft_ns = int((timezone.now() - run.created_at).total_seconds() * 1e9)
+        await emit
+
+    async def _tool_call(self, delta: ToolCallDelta) -> None:
+        call = self._calls.setdefault(delta.index, _Call())
+        is_new = not call.name and bool(delta.name)
+        call.id = call.id or delta.id or ""
+        call.name = call.name or delta.name or ""
+        if is_new and not call.id:
+            call.id = f"call_{uuid.uuid4().hex[:24]}"  # some providers give none
+        call.arguments.append(delta.arguments)
+        await self._output(
+            self._stream.tool_call(
+                delta.index, call.id, delta.name if is_new else None, delta.arguments
+            )
+        )
+
+    def answer(self) -> Answer:
+        calls = [
+            {"id": c.id, "name": c.name, "arguments": "".join(c.arguments) or "{}"}
+            for _, c in sorted(self._calls.items())
+            if c.name
+        ]
+        text, reasoning = "".join(self._partial.text), "".join(self._partial.reasoning)
+        return Answer(text, reasoning, _unique_ids(calls), self.usage, self.finish_reason)
+
+
+def _unique_ids(calls: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Give a repeated call id a new one: returns are matched by it within a message."""
+    seen: set[str] = set()
+    for call in calls:
+        if call["id"] in seen:
+            call["id"] = f"call_{uuid.uuid4().hex[:24]}"
+        seen.add(call["id"])
+    return calls
+
+
+async def call_model(context: TurnContext) -> Message:
+    """Make the call, stream it, store it. Transient errors before any output are retried with back-off.
+
+    Raises ProviderError when it fails for good, Fenced when the run was taken over.
+    """
+    retries = settings.CONFIG["SOUVERAINE_MODEL_RETRIES"]
+    for attempt in range(retries + 1):
+        request = await run_db(build_request, context)
+        partial = PartialAnswer(uuid.uuid4(), uuid.uuid4())
+        context.partial = partial
+        collector = _Collector(
+            context, context.emitter.step(partial.message_id, partial.step_id), partial
+        )
+        started = time.monotonic()
+        try:
+            async with aclosing(context.provider.stream(request)) as deltas:
+                async for delta in deltas:
+                    await collector.take(delta)
+            answer = collector.answer()
+            _refuse_empty(answer, context)
+        except ProviderError as exc:
+            if exc.is_transient and not collector.has_output and attempt < retries:
+                logger.info(
+                    "event=model_retry run_id=run-%s attempt=%d error=%s",
+                    context.run.pk,
+                    attempt + 1,
+                    exc.error_type,
+                )
+                await asyncio.sleep(FIRST_RETRY_SECONDS * 2**attempt)
+                continue
+            await run_db(_store_failed_step, context, partial, exc)
+            raise
+        message = await run_db(_store, context, partial, answer, started)
+        context.partial = None
+        if not context.emitter.is_token_mode:
+            await context.emitter.message(message)
+        return message
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _refuse_empty(answer: Answer, context: TurnContext) -> None:
+    if answer.text.strip() or answer.tool_calls:
+        return
+    raise ProviderError(
+        "llm_empty_response",
+        "INTERNAL_SERVER_ERROR: LLM provider returned empty content in response "
+        f"(model: {context.provider_model}, finish_reason: {answer.finish_reason}). Send the message again, or "
+        "choose another model.",
+        stop_reason="invalid_llm_response",
+        is_transient=not answer.reasoning,
+    )
+
+
+def _step(context: TurnContext, partial: PartialAnswer) -> Step:
+    run = context.run
+    return Step(
+        pk=partial.step_id,
+        run=run,
+        agent_id=run.agent_id,
+        index=Step.objects.filter(run=run).count(),
+        provider_name=context.provider.name,
+        model=context.provider_model,
+        model_handle=context.model_handle,
+        context_window=context.context_window,
+    )
+
+
+def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started: float) -> Message:
+    """Store the answer and its step together: found again, the call is not repeated."""
+    run, usage = context.run, answer.usage
+    with fenced(run):
+        conversation = Conversation.objects.select_for_update().get(pk=run.conversation_id)
+        conversation.last_sequence += 1
+        step = _step(context, partial)
+        step.completed_at = timezone.now()
+        step.stop_reason = FINISH_STOP_REASONS.get(answer.finish_reason or "", "end_turn")
+        if usage is not None:
+            step.prompt_tokens, step.completion_tokens = (
+                usage.prompt_tokens,
+                usage.completion_tokens,
+            )
+            step.cached_input_tokens, step.reasoning_tokens = (
+                usage.cached_input_tokens,
+                usage.reasoning_tokens,
+            )
+        step.save(force_insert=True)
+        message = Message.objects.create(
+            id=partial.message_id,
+            conversation=conversation,
+            agent_id=run.agent_id,
+            sequence=conversation.last_sequence,
+            role=Message.Role.ASSISTANT,
+            text=answer.text,
+            reasoning=answer.reasoning,
+            tool_calls=answer.tool_calls,
+            model=context.model_handle,
+            run=run,
+            step_id=partial.step_id,
+        )
+        Message.objects.filter(run=run, role=Message.Role.USER, step_id__isnull=True).update(
+            step_id=partial.step_id
+        )
+        conversation.save(update_fields=["last_sequence"])
+    logger.info(
+        "event=step_finished run_id=run-%s agent_id=agent-%s duration_ms=%d",
+        run.pk,
+        run.agent_id,
+        (time.monotonic() - started) * 1000,
+    )
+    return message
+
+
+def _store_failed_step(context: TurnContext, partial: PartialAnswer, error: ProviderError) -> None:
+    try:
+        with fenced(context.run):
+            step = _step(context, partial)
+            step.status, step.error_type, step.stop_reason = (
+                "failed",
+                error.error_type,
+                error.stop_reason,
+            )
+            step.error_data = {"message": error.message, "detail": error.provider_detail}
+            step.completed_at = timezone.now()
+            step.save(force_insert=True)
+    except Fenced:
+        logger.info("event=step_fenced run_id=run-%s", context.run.pk)
+
+
+def store_partial(context: TurnContext) -> Message | None:
+    """Keep what a cancelled call had streamed, marked as partial; None when there was nothing."""
+    partial = context.partial
+    if partial is None or not (partial.text or partial.reasoning):
+        return None
+    run = context.run
+    with fenced(run):
+        conversation = Conversation.objects.select_for_update().get(pk=run.conversation_id)
+        conversation.last_sequence += 1
+        message = Message.objects.create(
+            id=partial.message_id,
+            conversation=conversation,
+            agent_id=run.agent_id,
+            sequence=conversation.last_sequence,
+            role=Message.Role.ASSISTANT,
+            text="".join(partial.text),
+            reasoning="".join(partial.reasoning),
+            status="partial",
+            model=context.model_handle,
+            run=run,
+            step_id=partial.step_id,
+        )
+        conversation.save(update_fields=["last_sequence"])
+    return message

@@ -1,0 +1,234 @@
+"""One claimed run from start to its last event. Every way out of here ends in a terminal state, or in a release.
+
+Called by the worker; uses the graph for the middle, `services.runs` for every transition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Sum
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph.state import CompiledStateGraph
+
+from agents.models import Agent
+from agents.providers import registry
+from agents.selectors import attached_tools
+from conversations.models import Conversation, Run, Step
+from conversations.services import mirror, runs
+from conversations.turn.checkpointer import RUN_KEY
+from conversations.turn.context import TurnContext
+from conversations.turn.database import run_db
+from conversations.turn.emitter import Emitter
+from conversations.turn.graph import TurnState, derive_state
+from conversations.turn.model_call import store_partial
+from conversations.turn.reconcile import reconcile_stream
+from conversations.turn.tool_calls import close_open_calls
+from conversations.wire import frames
+from souveraine.errors import ProviderError, SouveraineError
+from souveraine.events.log import Fenced
+from souveraine.events.writer import EventWriter
+
+logger = logging.getLogger(__name__)
+GRAPH_STEPS_PER_MODEL_CALL = 2
+CLOSE_TIMEOUT_SECONDS = 10.0
+
+
+class Released(Exception):
+    """The worker gives the run back: it shuts down, or cannot renew its lease."""
+
+
+def load_usage(run: Run) -> dict[str, Any]:
+    """Return the run's usage: sums over its steps, `context_tokens` of the last one."""
+    steps = Step.objects.filter(run=run, status="success")
+    totals = steps.aggregate(
+        prompt=Sum("prompt_tokens"),
+        completion=Sum("completion_tokens"),
+        cached=Sum("cached_input_tokens"),
+        reasoning=Sum("reasoning_tokens"),
+    )
+    last = steps.order_by("-index").first()
+    prompt, completion = totals["prompt"] or 0, totals["completion"] or 0
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "step_count": steps.count(),
+        "cached_input_tokens": totals["cached"],
+        "reasoning_tokens": totals["reasoning"],
+        "context_tokens": last.prompt_tokens + last.completion_tokens if last else None,
+    }
+
+
+class TurnRunner:
+    """Executes one claimed run."""
+
+    def __init__(
+        self, run: Run, graph: CompiledStateGraph[Any, Any, Any, Any], tool_slots: asyncio.Semaphore
+    ) -> None:
+        self.run, self._graph, self._tool_slots = run, graph, tool_slots
+        self.is_cancelled = False
+        self._context: TurnContext | None = None
+
+    async def execute(self) -> None:
+        """Run the turn. Raises Fenced when another worker took it over, Released when it was given back."""
+        writer = EventWriter(self.run.pk, self.run.fence, min_seq=self.run.last_event_seq)
+        emitter = Emitter(self.run, writer)
+        try:
+            stop_reason, error = await self._attempt(emitter)
+            await self._end(emitter, stop_reason, error)
+        finally:
+            try:
+                await writer.aclose(timeout_seconds=CLOSE_TIMEOUT_SECONDS)
+            except (Fenced, SouveraineError, TimeoutError) as exc:
+                logger.warning("event=stream_incomplete run_id=run-%s error=%r", self.run.pk, exc)
+
+    async def _attempt(self, emitter: Emitter) -> tuple[str, dict[str, Any] | None]:
+        try:
+            if self.run.attempts > 1:
+                await reconcile_stream(self.run, emitter)
+            async with asyncio.timeout(settings.CONFIG["SOUVERAINE_TURN_TIMEOUT_SECONDS"]):
+                self._context = await run_db(self._prepare, emitter)
+                return await self._invoke(self._context), None
+        except asyncio.CancelledError:
+            if not self.is_cancelled:
+                raise
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()  # the cancel was ours: what follows must run to its end
+            return await self._after_cancel(emitter)
+        except ProviderError as exc:
+            return exc.stop_reason, {
+                "error_type": exc.error_type,
+                "message": exc.message,
+                "detail": exc.provider_detail,
+            }
+        except SouveraineError as exc:
+            return "error", {
+                "error_type": "internal_error",
+                "message": exc.message,
+                "detail": exc.detail,
+            }
+        except TimeoutError:
+            limit = settings.CONFIG["SOUVERAINE_TURN_TIMEOUT_SECONDS"]
+            return "error", {
+                "error_type": "internal_error",
+                "message": "The turn took too long.",
+                "detail": f"The turn was ended after {limit:g} seconds (SOUVERAINE_TURN_TIMEOUT_SECONDS).",
+            }
+        except (Fenced, Released):
+            raise
+        except Exception:  # the task wrapper is one of the named edges: record it and end the run
+            logger.exception("event=turn_crashed run_id=run-%s", self.run.pk)
+            return "error", {
+                "error_type": "internal_error",
+                "message": "An error occurred during agent execution.",
+                "detail": "The server failed while it ran this turn. Your message is kept; the operator's log has "
+                f"the details under run-{self.run.pk}.",
+            }
+
+    def _prepare(self, emitter: Emitter) -> TurnContext:
+        run = self.run
+        conversation: Conversation = run.conversation
+        agent: Agent = run.agent
+        handle = run.request.get("override_model") or conversation.model or agent.model
+        provider, name = registry.resolve(handle)
+        window = agent.context_window
+        info = registry.known_model(handle)
+        if info is not None:
+            window = (
+                min(window, info.context_window) if handle == agent.model else info.context_window
+            )
+        tools = attached_tools(agent)
+        if info is not None and not info.can("tools"):
+            tools = []
+        return TurnContext(
+            run=run,
+            emitter=emitter,
+            provider=provider,
+            provider_model=name,
+            model_handle=handle,
+            context_window=window,
+            tools=tools,
+            tool_slots=self._tool_slots,
+        )
+
+    async def _invoke(self, context: TurnContext) -> str:
+        run = self.run
+        config: RunnableConfig = {
+            "configurable": {"thread_id": str(run.conversation_id), RUN_KEY: run},
+            "recursion_limit": context.max_steps * GRAPH_STEPS_PER_MODEL_CALL + 2,
+        }
+        # Rows are the truth: the state is derived from them, for a new turn as for one taken over.
+        state: TurnState = await run_db(derive_state, run)
+        result = await self._graph.ainvoke(state, config, context=context, durability="sync")
+        return str(result["stop_reason"])
+
+    async def _after_cancel(self, emitter: Emitter) -> tuple[str, dict[str, Any] | None]:
+        """Keep what was streamed, answer open calls. Shielded by the caller's uncancel."""
+        context = self._context
+        if context is not None:
+            message = await run_db(store_partial, context)
+            if message is not None and not emitter.is_token_mode:
+                await emitter.message(message)
+            for row in await run_db(close_open_calls, context):
+                await emitter.message(row)
+        return "cancelled", None
+
+    async def _end(self, emitter: Emitter, stop_reason: str, error: dict[str, Any] | None) -> None:
+        run = self.run
+        usage = await run_db(load_usage, run)
+        ended = await run_db(runs.finish, run, stop_reason=stop_reason, usage=usage, error=error)
+        if not ended:
+            return
+        await write_terminal_events(emitter.writer, run.pk, stop_reason, usage, error)
+        await run_db(_after_end, run, emitter.writer.last_seq)
+        logger.info(
+            "event=run_finished run_id=run-%s agent_id=agent-%s stop_reason=%s steps=%s",
+            run.pk,
+            run.agent_id,
+            stop_reason,
+            usage["step_count"],
+        )
+
+
+def _after_end(run: Run, last_seq: int) -> None:
+    runs.note_progress(run, last_seq)
+    runs.close_stream(run.pk)
+    conversation = Conversation.objects.get(pk=run.conversation_id)
+    try:
+        mirror.append_messages(conversation)
+        mirror.write_metadata(conversation)
+    except OSError as exc:  # the mirror is a copy; the next turn completes it
+        logger.warning("event=mirror_failed conversation_id=conv-%s error=%r", conversation.pk, exc)
+
+
+def terminal_entries(
+    run_id: uuid.UUID, stop_reason: str, usage: dict[str, Any], error: dict[str, Any] | None
+) -> list[tuple[str, bytes]]:
+    """Return the events that end a stream: stop_reason, usage or error, end (contract §4.3)."""
+    entries = [("frame", frames.dump(frames.stop_reason_frame(stop_reason)))]
+    if error is not None:
+        entries.append(("error", frames.dump(frames.error_frame(run_id, error))))
+    else:
+        entries.append(("frame", frames.dump(frames.usage_frame(usage))))
+    entries.append(("end", json.dumps({"stop_reason": stop_reason}).encode()))
+    return entries
+
+
+async def write_terminal_events(
+    writer: EventWriter,
+    run_id: uuid.UUID,
+    stop_reason: str,
+    usage: dict[str, Any],
+    error: dict[str, Any] | None,
+) -> None:
+    """Write the terminal events and wait until the log has them."""
+    for kind, data in terminal_entries(run_id, stop_reason, usage, error):
+        await writer.emit(kind, data)
+    await writer.flush()

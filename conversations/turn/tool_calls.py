@@ -1,0 +1,233 @@
+"""Tool calls of one assistant message, each journalled before and after (architecture §5.5).
+
+Called by the graph's `tools` node, again after a crash: what has returned is not run again; what had
+started is run again only when the tool says it is idempotent, else its outcome is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db import connections
+from django.utils import timezone
+from jsonschema import Draft202012Validator, SchemaError
+
+from agents.models import Tool
+from agents.tools import registry
+from agents.tools.base import ToolContext, ToolError
+from conversations.models import Conversation, Message, ToolCall
+from conversations.services.runs import fenced
+from conversations.turn.context import TurnContext
+from conversations.turn.database import run_db
+from souveraine.errors import SouveraineError
+from souveraine.events.log import Fenced
+
+logger = logging.getLogger(__name__)
+UNKNOWN_OUTCOME = (
+    "The server stopped while this tool ran, so its outcome is unknown. It was not run again. Check whether it took "
+    "effect before you call it once more."
+)
+CANCELLED = "The call was cancelled before it returned."
+HEAD_SHARE = 0.7
+TOOL_THREADS = 32
+_executor = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call gave: text for the model, `success` or `error`."""
+
+    text: str
+    status: str
+
+
+def cap_text(text: str, limit_chars: int) -> str:
+    """Cut a long tool return to head and tail, saying how much was left out."""
+    if len(text) <= limit_chars:
+        return text
+    head = int(limit_chars * HEAD_SHARE)
+    tail = max(limit_chars - head - 60, 1)
+    return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{text[-tail:]}"
+
+
+def _clean(text: str) -> str:
+    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+
+
+def parse_arguments(tool: Tool, arguments: str) -> dict[str, Any]:
+    """Parse and check the arguments against the tool's schema. Raises ToolError for the model."""
+    try:
+        parsed = json.loads(arguments or "{}")
+    except (ValueError, RecursionError) as exc:
+        raise ToolError(
+            f"The arguments are not valid JSON ({exc}). Call {tool.name} again with a JSON object."
+        ) from None
+    if not isinstance(parsed, dict):
+        raise ToolError(f"The arguments must be a JSON object, not {type(parsed).__name__}.")
+    schema = tool.json_schema.get("parameters") or {}
+    try:
+        problems = [e.message for e in Draft202012Validator(schema).iter_errors(parsed)]
+    except SchemaError as exc:
+        raise ToolError(f"The schema of {tool.name} is broken: {exc.message}.") from None
+    if problems:
+        raise ToolError(f"Wrong arguments for {tool.name}: {'; '.join(problems[:5])}.")
+    return parsed
+
+
+def _start(
+    context: TurnContext, message: Message, position: int, name: str, *, may_rerun: bool
+) -> str:
+    """Journal the start. Returns "run", "returned" (nothing to do) or "unknown" (a crash hides the outcome)."""
+    with fenced(context.run):
+        entry, created = ToolCall.objects.get_or_create(
+            conversation_id=context.run.conversation_id,
+            message_id=message.id,
+            position=position,
+            defaults={"run": context.run, "name": name, "state": ToolCall.State.STARTED},
+        )
+    if entry.state == ToolCall.State.RETURNED:
+        return "returned"
+    return "run" if created or may_rerun else "unknown"
+
+
+def _finish(context: TurnContext, message: Message, position: int, outcome: Outcome) -> Message:
+    """Journal the return and store the tool message in one transaction; the first outcome stays."""
+    run, call = context.run, message.tool_calls[position]
+    with fenced(run):
+        conversation = Conversation.objects.select_for_update().get(pk=run.conversation_id)
+        ToolCall.objects.update_or_create(
+            conversation=conversation,
+            message_id=message.id,
+            position=position,
+            defaults={
+                "run": run,
+                "name": call["name"],
+                "state": ToolCall.State.RETURNED,
+                "status": outcome.status,
+                "returned_at": timezone.now(),
+            },
+        )
+        conversation.last_sequence += 1
+        row = Message.objects.create(
+            conversation=conversation,
+            agent_id=run.agent_id,
+            sequence=conversation.last_sequence,
+            role=Message.Role.TOOL,
+            text=outcome.text,
+            tool_call_id=call["id"],
+            name=call["name"],
+            status=outcome.status,
+            run=run,
+            step_id=message.step_id,
+        )
+        conversation.save(update_fields=["last_sequence"])
+    return row
+
+
+def pending_message(conversation_id: uuid.UUID) -> Message | None:
+    """Return the assistant message whose calls are not all answered, if it is the newest one."""
+    newest = (
+        Message.objects.filter(conversation_id=conversation_id)
+        .exclude(role__in=[Message.Role.TOOL, Message.Role.SYSTEM])
+        .order_by("-sequence")
+        .first()
+    )
+    if newest is None or newest.role != Message.Role.ASSISTANT or not newest.tool_calls:
+        return None
+    answered = ToolCall.objects.filter(message_id=newest.id, state=ToolCall.State.RETURNED).count()
+    return newest if answered < len(newest.tool_calls) else None
+
+
+async def run_tool_calls(context: TurnContext, message: Message) -> None:
+    """Run the calls of a message in order and stream each return. Raises Fenced when taken over."""
+    for position in range(len(message.tool_calls)):
+        row = await _run_one(context, message, position)
+        if row is not None:
+            await context.emitter.message(row)
+
+
+async def _run_one(context: TurnContext, message: Message, position: int) -> Message | None:
+    call = message.tool_calls[position]
+    tool = next((t for t in context.tools if t.name == call["name"]), None)
+    builtin = registry.find(call["name"]) if tool is not None and tool.owner_id is None else None
+    may_rerun = builtin.idempotent if builtin else False
+    state = await run_db(_start, context, message, position, call["name"], may_rerun=may_rerun)
+    if state == "returned":
+        return None
+    outcome = (
+        Outcome(UNKNOWN_OUTCOME, "error")
+        if state == "unknown"
+        else await _execute(context, tool, call)
+    )
+    return await run_db(_finish, context, message, position, outcome)
+
+
+async def _execute(context: TurnContext, tool: Tool | None, call: dict[str, str]) -> Outcome:
+    if tool is None:
+        valid = [t.name for t in context.tools]
+        return Outcome(
+            f"[ToolConstraintError] Cannot call {call['name']}, valid tools include: {valid}.",
+            "error",
+        )
+    try:
+        arguments = parse_arguments(tool, call["arguments"])
+        text = await _in_thread(context, tool, arguments)
+        return Outcome(cap_text(_clean(text), tool.return_char_limit), "success")
+    except ToolError as exc:
+        return Outcome(cap_text(_clean(str(exc)), tool.return_char_limit), "error")
+    except SouveraineError as exc:
+        return Outcome(exc.message, "error")
+    except TimeoutError:
+        limit = settings.CONFIG["SOUVERAINE_TOOL_TIMEOUT_SECONDS"]
+        return Outcome(
+            f"{tool.name} did not return within {limit:g} seconds. Its outcome is unknown.", "error"
+        )
+    except Fenced:
+        raise
+    except (
+        Exception
+    ):  # the tool runner is one of the named edges: a broken tool must not end the turn
+        logger.exception("event=tool_crashed run_id=run-%s tool=%s", context.run.pk, tool.name)
+        return Outcome(
+            f"{tool.name} failed inside the server; the operator's log has the details.", "error"
+        )
+
+
+async def _in_thread(context: TurnContext, tool: Tool, arguments: dict[str, Any]) -> str:
+    builtin = registry.find(tool.name) if tool.owner_id is None else None
+    if builtin is None:
+        raise ToolError(
+            f"{tool.name} is custom code, which this server cannot run: it needs the tool sandbox."
+        )
+    tool_context = ToolContext(context.run.agent, context.run.conversation_id, context.run.pk)
+
+    def call() -> str:
+        try:
+            return builtin.run(tool_context, **arguments)
+        finally:
+            connections.close_all()
+
+    async with context.tool_slots:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(settings.CONFIG["SOUVERAINE_TOOL_TIMEOUT_SECONDS"]):
+            return await loop.run_in_executor(_executor, call)
+
+
+def close_open_calls(context: TurnContext) -> list[Message]:
+    """Answer every open call of a cancelled turn, so that the history stays valid."""
+    message = pending_message(context.run.conversation_id)
+    if message is None:
+        return []
+    rows = []
+    for position in range(len(message.tool_calls)):
+        entry = ToolCall.objects.filter(message_id=message.id, position=position).first()
+        if entry is None or entry.state != ToolCall.State.RETURNED:
+            rows.append(_finish(context, message, position, Outcome(CANCELLED, "error")))
+    return rows

@@ -1,0 +1,183 @@
+"""The worker process's one event loop: claims runs, keeps their leases, sweeps (architecture §2, §5).
+
+A Celery thread calls `execute(run_id)` and waits, so the task's life is the turn's life.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from datetime import timedelta
+
+from django.conf import settings
+from django.db import DatabaseError
+
+from conversations.services import runs
+from conversations.services.dispatch import enqueue_all
+from conversations.turn.checkpointer import OrmCheckpointer
+from conversations.turn.database import run_db
+from conversations.turn.graph import build_graph
+from conversations.turn.runner import Released, TurnRunner
+from conversations.turn.sweeper import sweep
+from souveraine.events.connection import close_async_clients
+from souveraine.events.log import Fenced
+from souveraine.events.signals import listen
+
+logger = logging.getLogger(__name__)
+CANCEL_CHANNEL = "cancel"
+HEARTBEAT_SHARE = 0.15  # of the lease: six chances to renew before it is lost
+SWEEP_SECONDS = 3.0
+TOOLS_AT_ONCE = 32
+RELEASE_TIMEOUT_SECONDS = 5.0
+
+
+def owner_name() -> str:
+    """Return `<host>:<pid>:<random>`; the supervisor releases by the first two."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+class TurnWorker:
+    """Runs turns on one loop thread. `start` once per process, `execute` from any thread."""
+
+    def __init__(self) -> None:
+        self.owner = owner_name()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="turn-loop", daemon=True
+        )
+        self._live: dict[uuid.UUID, tuple[TurnRunner, asyncio.Task[None]]] = {}
+        self._graph = build_graph(OrmCheckpointer())
+        self._tool_slots = asyncio.Semaphore(TOOLS_AT_ONCE)
+        self._is_draining = False
+        self._renewed_at = time.monotonic()
+        self._background: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Start the loop thread with heartbeat, sweeper and cancel listener."""
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._start_background(), self._loop).result()
+
+    async def _start_background(self) -> None:
+        for work in (self._heartbeat(), self._sweep(), self._listen_for_cancel()):
+            self._background.append(asyncio.create_task(work))
+
+    def stop(self) -> None:
+        """Cancel everything and end the loop thread; live runs stay `running` until their lease ends."""
+
+        async def cancel() -> None:
+            self._cancel_all()
+            tasks = [*self._background, *(task for _, task in self._live.values())]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await close_async_clients()
+
+        asyncio.run_coroutine_threadsafe(cancel(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def execute(self, run_id: uuid.UUID) -> None:
+        """Claim and run a turn to its end; returns at once when there is nothing to claim."""
+        asyncio.run_coroutine_threadsafe(self._execute(run_id), self._loop).result()
+
+    async def _execute(self, run_id: uuid.UUID) -> None:
+        if self._is_draining:
+            return
+        run = await run_db(runs.claim, run_id, self.owner)
+        if run is None:
+            return
+        runner = TurnRunner(run, self._graph, self._tool_slots)
+        task = asyncio.create_task(runner.execute(), name=f"run-{run_id}")
+        self._live[run_id] = (runner, task)
+        try:
+            await asyncio.wait({task})
+            self._report(run_id, task)
+        finally:
+            self._live.pop(run_id, None)
+
+    def _report(self, run_id: uuid.UUID, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            logger.info("event=run_released run_id=run-%s", run_id)
+            return
+        error = task.exception()
+        if isinstance(error, Fenced | Released):
+            logger.warning("event=run_lost run_id=run-%s reason=%s", run_id, error)
+        elif error is not None:
+            # The lease runs out and the sweeper takes the run over.
+            logger.error("event=run_abandoned run_id=run-%s", run_id, exc_info=error)
+
+    async def _heartbeat(self) -> None:
+        lease = settings.CONFIG["SOUVERAINE_LEASE_SECONDS"]
+        while True:
+            await asyncio.sleep(lease * HEARTBEAT_SHARE)
+            if not self._live:
+                self._renewed_at = time.monotonic()
+                continue
+            try:
+                held = await run_db(runs.heartbeat, self.owner, list(self._live))
+            except DatabaseError as exc:
+                logger.warning("event=heartbeat_failed error=%r", exc)
+                if time.monotonic() - self._renewed_at > lease * 0.8:
+                    self._cancel_all()  # another worker may take them any moment; write nothing more
+                continue
+            self._renewed_at = time.monotonic()
+            for run_id, is_cancelled in held.items():
+                if is_cancelled:
+                    self._cancel(run_id)
+            for run_id in [r for r in self._live if r not in held]:
+                await self._check_lost(run_id)
+
+    async def _check_lost(self, run_id: uuid.UUID) -> None:
+        live = self._live.get(run_id)
+        if live is None or await run_db(runs.is_held, run_id, self.owner, live[0].run.fence):
+            return
+        if not await run_db(runs.has_ended, run_id):
+            live[1].cancel()
+
+    def _cancel(self, run_id: uuid.UUID) -> None:
+        live = self._live.get(run_id)
+        if live is not None and not live[0].is_cancelled:
+            live[0].is_cancelled = True
+            live[1].cancel()
+
+    def _cancel_all(self) -> None:
+        for _, task in self._live.values():
+            task.cancel()
+
+    async def _listen_for_cancel(self) -> None:
+        async for signal in listen(CANCEL_CHANNEL):
+            try:
+                self._cancel(uuid.UUID(signal.text))
+            except ValueError:
+                logger.warning("event=bad_cancel_signal text=%r", signal.text[:80])
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                enqueue_all(await run_db(sweep))
+            except (DatabaseError, OSError) as exc:
+                logger.warning("event=sweep_failed error=%r", exc)
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    def drain(self, timeout: timedelta) -> None:
+        """Stop claiming; after `timeout` give back what still runs. Returns at once."""
+        self._is_draining = True
+        self._loop.call_soon_threadsafe(
+            self._loop.call_later, timeout.total_seconds(), self._release_all
+        )
+
+    def _release_all(self) -> None:
+        self._cancel_all()
+        self._background.append(self._loop.create_task(self._give_back()))
+
+    async def _give_back(self) -> None:
+        tasks = [task for _, task in self._live.values()]
+        if tasks:
+            await asyncio.wait(tasks, timeout=RELEASE_TIMEOUT_SECONDS)
+        await run_db(runs.release_owner, self.owner)

@@ -1,0 +1,122 @@
+"""Agents with their relationships: which are filled, and the few queries that fetch them for a page."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agents.actor import Actor
+from agents.models import Agent, AgentBlock, AgentSecret, AgentTag, AgentTool, Block, Tool
+from conversations.models import Conversation
+from conversations.selectors import agent_message_ids
+from conversations.wire.states import (
+    RELATIONSHIPS,
+    agent_state,
+    conversation_counters,
+    secret_state,
+)
+from souveraine.lib.secrets import decrypt
+
+ALL = frozenset(RELATIONSHIPS)
+
+
+def wanted_relationships(
+    meta: Mapping[str, Any], include: Sequence[str] | None, legacy: Sequence[str] | None
+) -> frozenset[str]:
+    """Return which relationships to fill (contract §1.1, §2).
+
+    Named ones only, when some are named; none for the 1.x SDKs, everything for other callers.
+    """
+    named = [name.removeprefix("agent.") for name in (*(include or ()), *(legacy or ()))]
+    if named:
+        return frozenset(named) & ALL
+    is_sdk = "HTTP_X_STAINLESS_PACKAGE_VERSION" in meta or meta.get(
+        "HTTP_USER_AGENT", ""
+    ).startswith("letta-client/")
+    return frozenset() if is_sdk else ALL
+
+
+def _blocks(agents: Sequence[Agent]) -> dict[Any, list[Block]]:
+    found: dict[Any, list[Block]] = defaultdict(list)
+    rows = (
+        AgentBlock.objects.filter(agent__in=agents)
+        .select_related("block")
+        .order_by("position", "pk")
+    )
+    for row in rows:
+        row.block.label = row.label
+        found[row.agent_id].append(row.block)
+    return found
+
+
+def _tools(agents: Sequence[Agent]) -> dict[Any, list[Tool]]:
+    found: dict[Any, list[Tool]] = defaultdict(list)
+    for row in (
+        AgentTool.objects.filter(agent__in=agents).select_related("tool").order_by("position", "pk")
+    ):
+        found[row.agent_id].append(row.tool)
+    return found
+
+
+def _tags(agents: Sequence[Agent]) -> dict[Any, list[str]]:
+    found: dict[Any, list[str]] = defaultdict(list)
+    for row in AgentTag.objects.filter(agent__in=agents).order_by("position"):
+        found[row.agent_id].append(row.tag)
+    return found
+
+
+def _secrets(actor: Actor, agents: Sequence[Agent]) -> dict[Any, list[dict[str, Any]]]:
+    """Return secrets; their values only to a key with admin scope (architecture §11)."""
+    found: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    may_see = "admin" in actor.scopes
+    for row in AgentSecret.objects.filter(agent__in=agents).order_by("key"):
+        found[row.agent_id].append(
+            secret_state(row, decrypt(row.value_encrypted) if may_see else "")
+        )
+    return found
+
+
+def _counters(agents: Sequence[Agent]) -> dict[Any, dict[str, Any]]:
+    """Return the counters of each agent's conversation that was used last."""
+    found: dict[Any, dict[str, Any]] = {}
+    for agent in agents:
+        newest = (
+            Conversation.objects.filter(agent=agent, last_message_at__isnull=False)
+            .order_by("-last_message_at")
+            .first()
+        )
+        if newest is not None:
+            found[agent.pk] = conversation_counters(newest)
+    return found
+
+
+def agent_states(
+    actor: Actor,
+    agents: Sequence[Agent],
+    wanted: frozenset[str] = ALL,
+    *,
+    with_context: bool = False,
+) -> list[dict[str, Any]]:
+    """Return AgentState for each agent, in order, with the wanted relationships filled.
+
+    `with_context` adds the default conversation's message ids and the counters, which a list leaves out.
+    """
+    blocks = _blocks(agents) if "blocks" in wanted else {}
+    tools = _tools(agents) if "tools" in wanted else {}
+    tags = _tags(agents)
+    secrets = _secrets(actor, agents) if "secrets" in wanted else {}
+    counters = _counters(agents) if with_context else {}
+    states = []
+    for agent in agents:
+        state = agent_state(
+            agent,
+            blocks=blocks.get(agent.pk, []),
+            tools=tools.get(agent.pk, []),
+            tags=tags.get(agent.pk, []) if "tags" in wanted else [],
+            secrets=secrets.get(agent.pk, []),
+            message_ids=agent_message_ids(agent) if with_context else [],
+            counters=counters.get(agent.pk, {}),
+        )
+        states.append(state)
+    return states

@@ -1,0 +1,325 @@
+"""AgentState, blocks, tools, conversations, runs and steps as Letta's clients read them (§2, §3, §5, §6)."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from agents.models import Agent, AgentSecret, Block, Tool, User
+from agents.services.portable import seed_blocks
+from conversations.models import Conversation, Run, RunStatus, Step
+from souveraine import ids
+
+ORGANIZATION_ID = "org-00000000-0000-4000-8000-000000000000"
+RELATIONSHIPS = (
+    "blocks",
+    "tools",
+    "tags",
+    "sources",
+    "secrets",
+    "identities",
+    "managed_group",
+    "pending_approval",
+)
+STATUS_NAMES = {RunStatus.QUEUED: "created", RunStatus.INTERRUPTED: "failed"}
+
+
+def moment(value: datetime | None) -> str | None:
+    """Write a datetime in UTC with microseconds and `Z`."""
+    return None if value is None else value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def user_id(value: uuid.UUID | None) -> str | None:
+    """Write a user id."""
+    return ids.make(ids.USER, value)
+
+
+def block_state(block: Block) -> dict[str, Any]:
+    """Return BlockResponse."""
+    given = block.config
+    return {
+        "value": block.value,
+        "limit": block.limit,
+        "project_id": given.get("project_id"),
+        "template_name": given.get("template_name"),
+        "is_template": bool(given.get("is_template", False)),
+        "template_id": given.get("template_id"),
+        "base_template_id": given.get("base_template_id"),
+        "deployment_id": given.get("deployment_id"),
+        "entity_id": given.get("entity_id"),
+        "preserve_on_migration": bool(given.get("preserve_on_migration", False)),
+        "label": block.label,
+        "read_only": block.read_only,
+        "description": block.description,
+        "metadata": block.metadata,
+        "hidden": block.hidden,
+        "id": ids.make(ids.BLOCK, block.pk),
+        "created_by_id": user_id(block.created_by),
+        "last_updated_by_id": user_id(block.last_updated_by),
+        "tags": block.tags,
+        **({"souveraine_warning": block.warning} if block.warning else {}),
+    }
+
+
+def tool_state(tool: Tool) -> dict[str, Any]:
+    """Return Letta's Tool."""
+    owner = user_id(tool.owner_id) or user_id(User.FIRST_ID)
+    return {
+        "id": ids.make(ids.TOOL, tool.pk),
+        "tool_type": tool.tool_type,
+        "description": tool.description,
+        "source_type": tool.source_type,
+        "name": tool.name,
+        "tags": tool.tags,
+        "source_code": tool.source_code,
+        "json_schema": tool.json_schema,
+        "args_json_schema": tool.args_json_schema,
+        "return_char_limit": tool.return_char_limit,
+        "pip_requirements": None,
+        "npm_requirements": None,
+        "default_requires_approval": tool.default_requires_approval,
+        "enable_parallel_execution": tool.enable_parallel_execution,
+        "created_by_id": owner,
+        "last_updated_by_id": owner,
+        "metadata_": tool.metadata,
+        "project_id": None,
+    }
+
+
+def secret_state(secret: AgentSecret, value: str) -> dict[str, Any]:
+    """Return AgentEnvironmentVariable; `value` is empty unless the caller may see it."""
+    return {
+        "created_by_id": None,
+        "last_updated_by_id": None,
+        "created_at": moment(secret.created_at),
+        "updated_at": moment(secret.updated_at),
+        "id": ids.make("agent-env", secret.pk),
+        "key": secret.key,
+        "value": value,
+        "description": secret.description,
+        "organization_id": ORGANIZATION_ID,
+        "value_enc": None,
+        "agent_id": ids.make(ids.AGENT, secret.agent_id),
+    }
+
+
+def llm_config_state(agent: Agent) -> dict[str, Any]:
+    """Return the legacy LLMConfig, in step with `model` and `model_settings`."""
+    given, options = agent.llm_config, agent.model_settings
+    provider, _, name = agent.model.partition("/")
+    return {
+        "model": name,
+        "display_name": given.get("display_name"),
+        "model_endpoint_type": given.get("model_endpoint_type") or _endpoint_type(provider),
+        "model_endpoint": given.get("model_endpoint"),
+        "provider_name": given.get("provider_name") or provider,
+        "provider_category": given.get("provider_category") or "base",
+        "model_wrapper": None,
+        "context_window": agent.context_window,
+        "put_inner_thoughts_in_kwargs": False,
+        "handle": agent.model,
+        "temperature": options.get("temperature", 1.0),
+        "max_tokens": options.get("max_output_tokens"),
+        "enable_reasoner": bool(given.get("enable_reasoner", False)),
+        "reasoning_effort": given.get("reasoning_effort"),
+        "max_reasoning_tokens": given.get("max_reasoning_tokens", 0),
+        "effort": given.get("effort"),
+        "frequency_penalty": given.get("frequency_penalty"),
+        "compatibility_type": given.get("compatibility_type"),
+        "verbosity": given.get("verbosity"),
+        "tier": given.get("tier"),
+        "parallel_tool_calls": bool(given.get("parallel_tool_calls", False)),
+        "response_format": given.get("response_format"),
+        "strict": bool(given.get("strict", False)),
+        "return_logprobs": False,
+        "top_logprobs": None,
+        "return_token_ids": False,
+        "tool_call_parser": None,
+    }
+
+
+def _endpoint_type(provider: str) -> str:
+    return provider if provider in ("anthropic", "ollama") else "openai"
+
+
+def agent_state(
+    agent: Agent,
+    *,
+    blocks: Collection[Block],
+    tools: Collection[Tool],
+    tags: Collection[str],
+    secrets: Collection[dict[str, Any]],
+    message_ids: Collection[str],
+    counters: dict[str, Any],
+) -> dict[str, Any]:
+    """Return AgentState in the old server's key order, then the seed's keys (K21, K22)."""
+    config = agent.config
+    block_states = [block_state(b) for b in blocks]
+    return {
+        "created_by_id": user_id(agent.created_by),
+        "last_updated_by_id": user_id(agent.last_updated_by),
+        "created_at": moment(agent.created_at),
+        "updated_at": moment(agent.updated_at),
+        "id": ids.make(ids.AGENT, agent.pk),
+        "name": agent.name,
+        "tool_rules": agent.tool_rules,
+        "message_ids": list(message_ids),
+        "system": agent.system,
+        "agent_type": agent.agent_type,
+        "llm_config": llm_config_state(agent),
+        "embedding_config": agent.embedding_config,
+        "model": agent.model,
+        "embedding": agent.embedding,
+        "model_settings": agent.model_settings,
+        "compaction_settings": agent.compaction_settings,
+        "response_format": config.get("response_format"),
+        "description": agent.description,
+        "metadata": agent.metadata,
+        "memory": _memory_state(agent, block_states),
+        "blocks": block_states,
+        "tools": [tool_state(t) for t in tools],
+        "sources": [],
+        "tags": list(tags),
+        "tool_exec_environment_variables": list(secrets),
+        "secrets": list(secrets),
+        "project_id": config.get("project_id"),
+        "template_id": config.get("template_id"),
+        "base_template_id": config.get("base_template_id"),
+        "deployment_id": config.get("deployment_id"),
+        "entity_id": config.get("entity_id"),
+        "identity_ids": config.get("identity_ids") or [],
+        "identities": [],
+        "pending_approval": None,
+        "message_buffer_autoclear": bool(config.get("message_buffer_autoclear", False)),
+        "enable_sleeptime": config.get("enable_sleeptime"),
+        "multi_agent_group": None,
+        "managed_group": None,
+        "last_run_completion": moment(agent.last_run_completion),
+        "last_run_duration_ms": agent.last_run_duration_ms,
+        "last_stop_reason": agent.last_stop_reason,
+        "timezone": config.get("timezone") or "UTC",
+        "max_files_open": config.get("max_files_open") or 10,
+        "per_file_view_window_char_limit": config.get("per_file_view_window_char_limit") or 25_000,
+        "hidden": agent.hidden,
+        "memory_blocks": seed_blocks(list(blocks)),
+        "_souveraine": {**agent.souveraine, **counters},
+        "souveraine": {**agent.souveraine},
+    }
+
+
+def _memory_state(agent: Agent, block_states: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "agent_type": agent.agent_type,
+        "git_enabled": agent.git_enabled,
+        "blocks": block_states,
+        "file_blocks": [],
+        "prompt_template": "",
+        "auto_commit": agent.auto_commit,
+        "context_window": agent.context_window,
+    }
+
+
+def conversation_state(
+    conversation: Conversation, in_context: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return Letta's Conversation, then our counters."""
+    return {
+        "created_by_id": user_id(conversation.created_by),
+        "last_updated_by_id": user_id(conversation.last_updated_by),
+        "created_at": moment(conversation.created_at),
+        "updated_at": moment(conversation.updated_at),
+        "id": ids.make(ids.CONVERSATION, conversation.pk),
+        "agent_id": ids.make(ids.AGENT, conversation.agent_id),
+        "summary": conversation.summary,
+        "in_context_message_ids": list(in_context),
+        "isolated_block_ids": [],
+        "model": conversation.model,
+        "model_settings": conversation.model_settings,
+        "last_message_at": moment(conversation.last_message_at),
+        "_souveraine": conversation_counters(conversation),
+    }
+
+
+def conversation_counters(conversation: Conversation) -> dict[str, Any]:
+    """Return the counters of K9, pressure (0…1) and the time of the last reflection."""
+    return {
+        "turn_count": conversation.turn_count,
+        "message_count": conversation.message_count,
+        "context_tokens": conversation.context_tokens,
+        "context_pressure": conversation.context_pressure,
+        "last_n25": moment(conversation.last_n25_at),
+    }
+
+
+def run_state(run: Run) -> dict[str, Any]:
+    """Return Letta's Run (`completed_at` has no zone on the wire)."""
+    status = RunStatus(run.status)
+    metadata: dict[str, Any] = {
+        "run_type": run.request.get("run_type", "send_conversation_message")
+    }
+    if run.error:
+        metadata["error"] = {"run_id": ids.make(ids.RUN, run.pk), **run.error}
+    completed = run.completed_at.strftime("%Y-%m-%dT%H:%M:%S.%f") if run.completed_at else None
+    return {
+        "id": ids.make(ids.RUN, run.pk),
+        "status": STATUS_NAMES.get(status, str(status.value)),
+        "created_at": moment(run.created_at),
+        "completed_at": completed,
+        "agent_id": ids.make(ids.AGENT, run.agent_id),
+        "conversation_id": ids.make(ids.CONVERSATION, run.conversation_id),
+        "base_template_id": None,
+        "background": run.background,
+        "metadata": metadata,
+        "request_config": {
+            "use_assistant_message": True,
+            "assistant_message_tool_name": "send_message",
+            "assistant_message_tool_kwarg": "message",
+            "include_return_message_types": run.request.get("include_return_message_types"),
+        },
+        "stop_reason": run.stop_reason or None,
+        "callback_url": None,
+        "callback_sent_at": None,
+        "callback_status_code": None,
+        "callback_error": None,
+        "ttft_ns": run.ttft_ns,
+        "total_duration_ns": run.total_duration_ns,
+    }
+
+
+def step_state(step: Step) -> dict[str, Any]:
+    """Return Letta's Step."""
+    return {
+        "id": ids.make(ids.STEP, step.pk),
+        "origin": None,
+        "organization_id": ORGANIZATION_ID,
+        "provider_id": None,
+        "run_id": ids.make(ids.RUN, step.run_id),
+        "agent_id": ids.make(ids.AGENT, step.agent_id),
+        "provider_name": step.provider_name,
+        "provider_category": "base",
+        "model": step.model,
+        "model_handle": step.model_handle,
+        "model_endpoint": step.model_endpoint or None,
+        "context_window_limit": step.context_window,
+        "completion_tokens": step.completion_tokens,
+        "prompt_tokens": step.prompt_tokens,
+        "total_tokens": step.prompt_tokens + step.completion_tokens,
+        "cached_input_tokens": step.cached_input_tokens,
+        "cache_write_tokens": None,
+        "reasoning_tokens": step.reasoning_tokens,
+        "completion_tokens_details": None,
+        "prompt_tokens_details": None,
+        "stop_reason": step.stop_reason or None,
+        "tags": step.tags,
+        "tid": None,
+        "trace_id": None,
+        "request_id": None,
+        "messages": [],
+        "feedback": step.feedback,
+        "project_id": None,
+        "error_type": step.error_type or None,
+        "error_data": step.error_data,
+        "status": step.status,
+    }

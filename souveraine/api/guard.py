@@ -1,0 +1,86 @@
+"""Who may call without a key: loopback, by a known host name, not from a foreign page (architecture §11).
+
+The middleware only notes why a keyless call would be refused; `souveraine.api.auth` decides.
+"""
+
+from __future__ import annotations
+
+import inspect
+import ipaddress
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils.decorators import sync_and_async_middleware
+
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+FORWARDED = (
+    "HTTP_FORWARDED",
+    "HTTP_X_FORWARDED_FOR",
+    "HTTP_X_FORWARDED_HOST",
+    "HTTP_X_REAL_IP",
+    "HTTP_VIA",
+)
+
+
+def _host_name(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        parsed = ipaddress.ip_address(address.split("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback
+
+
+def _origin_refusal(meta: dict[str, Any]) -> str | None:
+    origin = meta.get("HTTP_ORIGIN")
+    if origin is None:
+        return None
+    if origin in settings.CONFIG["SOUVERAINE_CORS_ORIGINS"]:
+        return None
+    if urlsplit(origin).netloc.lower() == meta.get("HTTP_HOST", "").lower():
+        return None
+    return f"the page at {origin[:100]} is not this server"
+
+
+def keyless_refusal(meta: dict[str, Any]) -> str | None:
+    """Return why this request must bring a key, or None when loopback trust applies."""
+    if not _is_loopback(meta.get("REMOTE_ADDR") or ""):
+        return "the caller is not on this machine"
+    if any(name in meta for name in FORWARDED):
+        return "the request came through a proxy"
+    known = LOCAL_NAMES | {h.lower() for h in settings.CONFIG["SOUVERAINE_ALLOWED_HOSTS"]}
+    if _host_name(meta.get("HTTP_HOST", "")) not in known:
+        return f"the host name {meta.get('HTTP_HOST', '')[:100]!r} is not known here"
+    if meta.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not meta.get("HTTP_ORIGIN"):
+        return "the request came from another site's page"
+    return _origin_refusal(meta)
+
+
+@sync_and_async_middleware
+def request_guard(
+    get_response: Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]],
+) -> Callable[[HttpRequest], Any]:
+    """Note on each request why a keyless call would be refused (`request.keyless_refusal`)."""
+    if inspect.iscoroutinefunction(get_response):
+
+        async def async_guard(request: HttpRequest) -> HttpResponse:
+            request.keyless_refusal = keyless_refusal(request.META)  # type: ignore[attr-defined]
+            return await get_response(request)  # type: ignore[no-any-return]
+
+        return async_guard
+
+    def guard(request: HttpRequest) -> Any:
+        request.keyless_refusal = keyless_refusal(request.META)  # type: ignore[attr-defined]
+        return get_response(request)
+
+    return guard

@@ -1,0 +1,30 @@
+"""JSON out: compact, UTF-8, whatever the client's Accept header says (SDKs ask JSON even for SSE)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+
+
+class CompactJSONRenderer(JSONRenderer):
+    """JSON without indentation; `charset` stays unset as on the old server."""
+
+    def get_indent(self, accepted_media_type: str, renderer_context: Any) -> None:
+        return None
+
+
+class AcceptAnything(BaseContentNegotiation):
+    """Always choose the first renderer and the parser by position: no 406, no `?format=` magic."""
+
+    def select_parser(self, request: Request, parsers: Iterable[Any]) -> Any:
+        return next(iter(parsers))
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        renderer = next(iter(renderers))
+        return renderer, str(renderer.media_type)

@@ -1,0 +1,189 @@
+"""An OpenAI-compatible model double as a process of its own, for end-to-end tests and benchmarks.
+
+    python -m souveraine.testing.fake_openai --port 9090
+
+The last user message may end in `## {json}`: {"text", "words", "delay_ms", "first_ms", "tool": {"name",
+"arguments"}, "status", "cut_after"}. With `tool`, the first answer calls it and the one after its
+return is text. Nothing is random. `GET /requests` lists what was asked, `/open` how many answers are
+being written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+MODEL = "double"
+CONTEXT_WINDOW = 32768
+DEFAULT_TEXT = "Hello from the double."
+
+
+class State:
+    """What the double remembers; shared by the request threads."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.requests: list[dict[str, Any]] = []
+        self.open_answers = 0
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """Return a message's text."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "\n".join(part.get("text", "") for part in content)
+    return content or ""
+
+
+def plan(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the instructions for this answer."""
+    last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=-1)
+    instructions: dict[str, Any] = {}
+    if last >= 0 and "## {" in text_of(messages[last]):
+        instructions = json.loads(text_of(messages[last]).split("## ", 1)[1])
+    if any(m["role"] == "tool" for m in messages[last + 1 :]):
+        instructions.pop("tool", None)
+    if "words" in instructions:
+        instructions["text"] = " ".join(f"w{i}" for i in range(instructions["words"]))
+    return instructions
+
+
+def chunks_of(instructions: dict[str, Any], number: int) -> list[dict[str, Any]]:
+    """Return the deltas of the answer."""
+    tool = instructions.get("tool")
+    if tool:
+        arguments = json.dumps(tool.get("arguments", {}))
+        call = {"index": 0, "id": f"call_{number}", "type": "function"}
+        return [
+            {"tool_calls": [{**call, "function": {"name": tool["name"], "arguments": ""}}]},
+            {"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]},
+        ]
+    words = instructions.get("text", DEFAULT_TEXT).split(" ")
+    return [{"content": word if i == 0 else f" {word}"} for i, word in enumerate(words)]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """GET /v1/models, POST /v1/chat/completions, GET /requests, GET /open."""
+
+    protocol_version = "HTTP/1.1"
+    state: State
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Stay silent."""
+
+    def _json(self, status: int, payload: Any) -> None:
+        body = json.dumps(payload).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        """Answer listings and questions about what happened."""
+        if self.path.endswith("/models"):
+            self._json(
+                200, {"object": "list", "data": [{"id": MODEL, "context_length": CONTEXT_WINDOW}]}
+            )
+        elif self.path == "/requests":
+            self._json(200, self.state.requests)
+        elif self.path == "/open":
+            self._json(200, self.state.open_answers)
+        else:
+            self._json(404, {"error": {"message": "no such route"}})
+
+    def do_POST(self) -> None:
+        """Answer a chat completion as a stream."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.state.lock:
+            self.state.requests.append(body)
+            number = len(self.state.requests)
+            self.state.open_answers += 1
+        try:
+            self._complete(plan(body["messages"]), number, body)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+        finally:
+            with self.state.lock:
+                self.state.open_answers -= 1
+
+    def _complete(self, instructions: dict[str, Any], number: int, body: dict[str, Any]) -> None:
+        if instructions.get("status"):
+            self._json(
+                instructions["status"],
+                {"error": {"message": f"double says {instructions['status']}"}},
+            )
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        time.sleep(instructions.get("first_ms", 0) / 1000)
+        deltas = chunks_of(instructions, number)
+        for index, delta in enumerate(deltas):
+            if instructions.get("cut_after") == index:
+                self.connection.close()
+                return
+            self._frame(number, delta, None)
+            time.sleep(instructions.get("delay_ms", 0) / 1000)
+        self._frame(number, {}, "tool_calls" if instructions.get("tool") else "stop")
+        prompt = sum(len(text_of(m)) for m in body["messages"]) // 4
+        usage = {
+            "prompt_tokens": prompt,
+            "completion_tokens": len(deltas),
+            "total_tokens": prompt + len(deltas),
+        }
+        self._write(
+            {
+                "id": f"double-{number}",
+                "object": "chat.completion.chunk",
+                "model": MODEL,
+                "choices": [],
+                "usage": usage,
+            }
+        )
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _frame(self, number: int, delta: dict[str, Any], finish: str | None) -> None:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        self._write(
+            {
+                "id": f"double-{number}",
+                "object": "chat.completion.chunk",
+                "model": MODEL,
+                "choices": [choice],
+            }
+        )
+
+    def _write(self, payload: dict[str, Any]) -> None:
+        self.wfile.write(b"data: " + json.dumps(payload).encode() + b"\n\n")
+        self.wfile.flush()
+
+
+class Server(ThreadingHTTPServer):
+    """Accepts many connections at once."""
+
+    request_queue_size = 256
+    daemon_threads = True
+
+
+def make_server(port: int = 0) -> Server:
+    """Return a server bound to the loopback; port 0 takes a free one."""
+    handler = type("BoundHandler", (Handler,), {"state": State()})
+    return Server(("127.0.0.1", port), handler)
+
+
+def main() -> None:
+    """Serve until stopped."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=9090)
+    make_server(parser.parse_args().port).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

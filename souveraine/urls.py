@@ -1,0 +1,16 @@
+"""All routes of the server."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import include, path, re_path
+from drf_spectacular.views import SpectacularJSONAPIView
+
+urlpatterns = [
+    path("v1/", include("conversations.api.urls")),
+    path("admin/", admin.site.urls),
+    re_path(r"^(v1/)?openapi\.json$", SpectacularJSONAPIView.as_view(), name="openapi"),
+]
+handler400 = "souveraine.api.exceptions.bad_request"
+handler404 = "souveraine.api.exceptions.not_found"
+handler500 = "souveraine.api.exceptions.server_error"

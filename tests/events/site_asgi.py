@@ -1,0 +1,15 @@
+"""The ASGI application of `tests.events.site`, put together as `souveraine.asgi` does."""
+
+from __future__ import annotations
+
+import os
+
+from channels.routing import ProtocolTypeRouter
+from django.core.asgi import get_asgi_application
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "tests.events.site"
+django_application = get_asgi_application()
+
+from souveraine.api.handoff import handoff, limit_body  # noqa: E402
+
+application = ProtocolTypeRouter({"http": limit_body(handoff(django_application), 100_000)})
