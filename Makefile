@@ -60,7 +60,14 @@ test: test-fast test-e2e
 test-fast: $(DEV_STAMP)
 	$(PYTEST) -m "not e2e"
 
-test-e2e: $(DEV_STAMP)
+# The npm client; without npm its test is skipped with that reason.
+NODE_DIR := tests/e2e/node
+$(NODE_DIR)/node_modules/.installed: $(NODE_DIR)/package.json
+	@if command -v npm >/dev/null; then \
+	  cd $(NODE_DIR) && npm install --ignore-scripts --no-audit --no-fund --no-package-lock --silent && touch node_modules/.installed; \
+	else echo "npm is missing: the TypeScript client is not tried."; fi
+
+test-e2e: $(DEV_STAMP) $(NODE_DIR)/node_modules/.installed
 	$(PYTEST) -m e2e
 
 clean:

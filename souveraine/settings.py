@@ -14,7 +14,8 @@ from souveraine import config as config_module
 try:
     CONFIG = config_module.load()
 except config_module.ConfigError as exc:
-    raise SystemExit(f"Configuration error: {exc}") from None
+    sys.stderr.write(f"Configuration error: {exc}\n")
+    raise SystemExit(2) from None
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = CONFIG.data_dir
@@ -41,10 +42,11 @@ def _secret_key() -> str:
         temporary.unlink()
         return path.read_text().strip()
     except OSError as exc:
-        raise SystemExit(
+        sys.stderr.write(
             f"Configuration error: cannot write {path}: {exc.strerror}. "
-            "Set SOUVERAINE_DATA_DIR to a folder you own."
-        ) from None
+            "Set SOUVERAINE_DATA_DIR to a folder you own.\n"
+        )
+        raise SystemExit(2) from None
 
 
 SECRET_KEY = _secret_key()

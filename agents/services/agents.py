@@ -28,6 +28,7 @@ from agents.services import memory
 from agents.services.blocks import (
     attach_block,
     block_of_agent,
+    check_change,
     detach_block,
     new_block,
     update_block,
@@ -172,7 +173,14 @@ def _find_blocks(actor: Actor, block_ids: list[str]) -> list[Block]:
     missing = [ids.make(ids.BLOCK, i) for i in wanted if i not in found]
     if missing:
         raise NotFound(f"Blocks not found: {', '.join(map(str, missing))}")
-    return [found[i] for i in dict.fromkeys(wanted)]
+    blocks = [found[i] for i in dict.fromkeys(wanted)]
+    labels = [b.label for b in blocks]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise Conflict(
+                f"Two of the blocks in block_ids have the label '{label}'. Rename one of them first."
+            )
+    return blocks
 
 
 def create_agent(actor: Actor, data: dict[str, Any]) -> Agent:
@@ -293,6 +301,8 @@ def update_agent(actor: Actor, agent: Agent, data: dict[str, Any]) -> Agent:
         else None
     )
     blocks = _find_blocks(actor, data["block_ids"]) if _has(data, "block_ids") else None
+    for item in data.get("memory_blocks") or []:
+        _check_block(actor, agent, item)
     with transaction.atomic():
         locked = Agent.objects.select_for_update().get(pk=agent.pk)
         _apply(locked, data)
@@ -367,6 +377,16 @@ def _replace_blocks(agent: Agent, blocks: list[Block]) -> None:
             detach_block(agent, row.block)
     for block in blocks:
         attach_block(agent, block)
+
+
+def _check_block(actor: Actor, agent: Agent, item: dict[str, Any]) -> None:
+    """Raise what `_put_block` would raise, before anything of the request is stored."""
+    try:
+        block = block_of_agent(agent, item["label"])
+    except NotFound:
+        new_block(actor, item, own=agent)
+        return
+    check_change(block, item)
 
 
 def _put_block(actor: Actor, agent: Agent, item: dict[str, Any]) -> None:

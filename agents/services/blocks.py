@@ -27,6 +27,7 @@ DESCRIPTIONS = {
 }
 FILE_FIELDS = ("value", "description", "limit", "read_only", "metadata")
 ROW_FIELDS = ("tags", "hidden")
+CLEARABLE = ("description", "limit", "metadata")  # null clears these; elsewhere it says nothing
 
 
 def check_label(label: str) -> None:
@@ -80,7 +81,11 @@ def create_block(actor: Actor, data: dict[str, Any]) -> Block:
 
 def _changed_file(file: BlockFile, changes: dict[str, Any], *, by_agent: bool) -> BlockFile:
     """Apply changes to a file's fields, with the rules. Raises InvalidArgument."""
-    fields = {name: changes[name] for name in FILE_FIELDS if name in changes}
+    fields = {
+        name: changes[name]
+        for name in FILE_FIELDS
+        if name in changes and (changes[name] is not None or name in CLEARABLE)
+    }
     if "limit" in fields:
         fields["limit"] = fields["limit"] or None
     if "metadata" in fields:
@@ -94,6 +99,11 @@ def _changed_file(file: BlockFile, changes: dict[str, Any], *, by_agent: bool) -
     if "value" in fields or "limit" in fields:
         check_limit(file.label, after.value, after.limit)
     return after
+
+
+def check_change(block: Block, changes: dict[str, Any]) -> None:
+    """Raise what `update_block` would raise for these changes' values, without changing anything."""
+    _changed_file(memory.block_file(block), changes, by_agent=False)
 
 
 def update_block(
@@ -125,6 +135,8 @@ def edit_block(
     """Read-modify-write a block where its truth is: the one agent's file, else the row (then projected)."""
     agents = list(Agent.objects.filter(block_rows__block=block))
     row_changes = {name: rest[name] for name in ROW_FIELDS if rest and name in rest}
+    if "tags" in row_changes:
+        row_changes["tags"] = row_changes["tags"] or []
     if actor is not None:
         row_changes["last_updated_by"] = actor.user_id
     if row_changes:

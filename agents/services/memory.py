@@ -237,9 +237,13 @@ def provision(agent: Agent, files: Mapping[str, str], author: Author) -> Path:
     """Build the agent's folder under a temporary name; `activate` moves it into place."""
     folder = agents_dir() / f".creating-{agent.pk}"
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    (folder / "conversations").mkdir()
-    MemoryRepository.create(folder, files, author, mode=commit_mode(agent))
+    try:
+        folder.mkdir(parents=True)
+        (folder / "conversations").mkdir()
+        MemoryRepository.create(folder, files, author, mode=commit_mode(agent))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     return folder
 
 

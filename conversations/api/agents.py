@@ -9,7 +9,7 @@ from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from agents.models import Agent
+from agents.models import Agent, Block
 from agents.selectors import filter_agents, get_block
 from agents.services import blocks as block_services
 from agents.services.memory import sync_blocks
@@ -20,7 +20,8 @@ from conversations.wire.agents import agent_states, wanted_relationships
 from conversations.wire.states import block_state
 from souveraine import ids
 from souveraine.api.pagination import PageQuery
-from souveraine.api.validation import parse_body, parse_id, parse_query
+from souveraine.api.validation import failed, parse_body, parse_id, parse_query
+from souveraine.lib.text import bad_text_place
 
 
 class AgentFilters(PageQuery):
@@ -74,7 +75,10 @@ class AgentsView(ApiView):
         """Create an agent."""
         data = parse_body(CreateAgent, request).model_dump(exclude_unset=True)
         agent = server().inventory.create_agent(self.actor, data)
-        return Response(agent_states(self.actor, [agent])[0])
+        server().sessions.default_conversation(
+            self.actor, agent
+        )  # clients look for its message_ids
+        return Response(agent_states(self.actor, [agent], with_context=True)[0])
 
 
 class AgentCountView(ApiView):
@@ -139,16 +143,22 @@ class AgentBlocksView(ApiView):
 class AgentBlockView(ApiView):
     """One block of an agent, by label."""
 
+    def _block(self, agent_id: str, label: str) -> Block:
+        place = bad_text_place(label, "label")
+        if place:
+            raise failed("string_unicode", ("path", "label"), f"Remove it and send again. {place}")
+        return block_services.block_of_agent(self.agent(agent_id), label)
+
     @extend_schema(operation_id="agents_blocks_retrieve")
     def get(self, request: Request, agent_id: str, label: str) -> Response:
         """Return the block."""
-        return Response(block_state(block_services.block_of_agent(self.agent(agent_id), label)))
+        return Response(block_state(self._block(agent_id, label)))
 
     @extend_schema(operation_id="agents_blocks_update", request=BlockUpdate)
     def patch(self, request: Request, agent_id: str, label: str) -> Response:
         """Change the block; limits and read_only hold."""
         changes = parse_body(BlockUpdate, request).model_dump(exclude_unset=True)
-        block = block_services.block_of_agent(self.agent(agent_id), label)
+        block = self._block(agent_id, label)
         return Response(block_state(block_services.update_block(self.actor, block, changes)))
 
 

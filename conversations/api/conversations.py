@@ -73,6 +73,7 @@ class ConversationsView(ApiView):
         """Create a conversation of the agent in `agent_id` (query or body)."""
         body = parse_body(CreateConversation, request)
         agent = server().inventory.get_agent(self.actor, required_agent_id(request, body.agent_id))
+        _check_model(body.model)
         data = body.model_dump(exclude={"agent_id"})
         return Response(
             conversation_state(server().sessions.create_conversation(self.actor, agent, data))
@@ -92,6 +93,7 @@ class ConversationView(ApiView):
     def patch(self, request: Request, conversation_id: str) -> Response:
         """Change what the body names; null clears."""
         data = parse_body(UpdateConversation, request).model_dump(exclude_unset=True)
+        _check_model(data.get("model"))
         changed = sessions.update_conversation(self.actor, self._named(conversation_id), data)
         return Response(conversation_state(changed))
 
@@ -105,6 +107,12 @@ class ConversationView(ApiView):
         return server().sessions.get_conversation(
             self.actor, parse_id(ids.CONVERSATION, text, "conversation_id")
         )
+
+
+def _check_model(handle: str | None) -> None:
+    """Raise InvalidArgument or NotFound for a model that is not there."""
+    if handle:
+        server().models.get_model(handle)
 
 
 def list_messages(view: ApiView, request: Request, conversation_id: str) -> Response:

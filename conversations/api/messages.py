@@ -22,9 +22,7 @@ from souveraine.api.validation import parse_body, parse_id
 from souveraine.errors import InvalidArgument, ValidationFailed
 
 NO_ACTIVE_RUN = "No active runs found for this conversation."  # matched by letta-mobile
-STREAM_OPTIONS = (
-    "Streaming options set without streaming enabled. Set streaming=true to use them."
-)
+STREAM_OPTIONS = "Streaming options set without streaming enabled. Set streaming=true to use them."
 
 
 class FollowStream(Body):

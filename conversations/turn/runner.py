@@ -19,6 +19,7 @@ from langgraph.graph.state import CompiledStateGraph
 from agents.models import Agent
 from agents.providers import registry
 from agents.selectors import attached_tools
+from agents.services.memory import repository_of
 from conversations.models import Conversation, Run, Step
 from conversations.services import mirror, runs
 from conversations.turn.checkpointer import RUN_KEY
@@ -136,6 +137,7 @@ class TurnRunner:
         run = self.run
         conversation: Conversation = run.conversation
         agent: Agent = run.agent
+        take_up_edits(agent)
         handle = run.request.get("override_model") or conversation.model or agent.model
         provider, name = registry.resolve(handle)
         window = agent.context_window
@@ -195,6 +197,14 @@ class TurnRunner:
             stop_reason,
             usage["step_count"],
         )
+
+
+def take_up_edits(agent: Agent) -> None:
+    """Commit what a person has edited in the work tree; a tree that cannot be read does not stop the turn."""
+    try:
+        repository_of(agent).import_worktree_changes()
+    except SouveraineError as exc:
+        logger.warning("event=edits_not_taken_up agent_id=agent-%s error=%s", agent.pk, exc.message)
 
 
 def _after_end(run: Run, last_seq: int) -> None:

@@ -6,15 +6,22 @@ import logging
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import RequestDataTooBig
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
 from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from redis.exceptions import RedisError
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
+from souveraine import ids
 from souveraine.config import Config
-from souveraine.errors import PayloadTooLarge, ProviderError, SouveraineError, Unavailable
+from souveraine.errors import (
+    InvalidArgument,
+    PayloadTooLarge,
+    ProviderError,
+    SouveraineError,
+    Unavailable,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +53,11 @@ def too_large(limit_bytes: int) -> PayloadTooLarge:
 def _from_framework(exc: Exception, config: Config) -> SouveraineError | None:
     if isinstance(exc, RequestDataTooBig):
         return too_large(config["SOUVERAINE_MAX_REQUEST_BYTES"])
+    if isinstance(exc, ids.MalformedId):
+        example = f"{exc.prefix}-123e4567-e89b-42d3-8456-426614174000"
+        return InvalidArgument(f"{exc.text[:80]!r} is not a {exc.prefix} id like {example}.")
+    if isinstance(exc, SuspiciousOperation):
+        return InvalidArgument(f"The request was refused: {exc} Send fewer or shorter parameters.")
     if isinstance(exc, RedisError):
         return Unavailable(
             "Redis does not answer, so the run could not be started or followed. Try again."

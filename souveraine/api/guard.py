@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import sync_and_async_middleware
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
 FORWARDED = (
     "HTTP_FORWARDED",
     "HTTP_X_FORWARDED_FOR",
@@ -30,6 +31,13 @@ def _host_name(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return ""
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _is_loopback(address: str) -> bool:
@@ -47,7 +55,7 @@ def _origin_refusal(meta: dict[str, Any]) -> str | None:
         return None
     if origin in settings.CONFIG["SOUVERAINE_CORS_ORIGINS"]:
         return None
-    if urlsplit(origin).netloc.lower() == meta.get("HTTP_HOST", "").lower():
+    if _netloc(origin) == meta.get("HTTP_HOST", "").lower():
         return None
     return f"the page at {origin[:100]} is not this server"
 
@@ -66,6 +74,13 @@ def keyless_refusal(meta: dict[str, Any]) -> str | None:
     return _origin_refusal(meta)
 
 
+def _prepare(request: HttpRequest) -> None:
+    request.keyless_refusal = keyless_refusal(request.META)  # type: ignore[attr-defined]
+    if request.method in BODY_METHODS and "CONTENT_LENGTH" not in request.META:
+        # REST framework takes a body without a length (sent in chunks) for no body.
+        request.META["CONTENT_LENGTH"] = str(len(request.body))
+
+
 @sync_and_async_middleware
 def request_guard(
     get_response: Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]],
@@ -74,13 +89,13 @@ def request_guard(
     if inspect.iscoroutinefunction(get_response):
 
         async def async_guard(request: HttpRequest) -> HttpResponse:
-            request.keyless_refusal = keyless_refusal(request.META)  # type: ignore[attr-defined]
+            _prepare(request)
             return await get_response(request)  # type: ignore[no-any-return]
 
         return async_guard
 
     def guard(request: HttpRequest) -> Any:
-        request.keyless_refusal = keyless_refusal(request.META)  # type: ignore[attr-defined]
+        _prepare(request)
         return get_response(request)
 
     return guard

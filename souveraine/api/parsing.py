@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from rest_framework.parsers import BaseParser
@@ -10,11 +11,33 @@ from rest_framework.parsers import BaseParser
 from souveraine.api.validation import failed
 from souveraine.lib.text import bad_text_place
 
-MAX_DEPTH_HINT = "The JSON is nested too deeply; flatten it."
+MAX_DEPTH = 100  # far below what the encoders and the database's JSON functions can take
+TOO_DEEP = f"The JSON is nested more than {MAX_DEPTH} levels deep; flatten it."
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:40]} is out of range")
+    return number
+
+
+def _is_too_deep(data: Any) -> bool:
+    level = [data]
+    for _ in range(MAX_DEPTH + 1):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
 
 
 class StrictJSONParser(BaseParser):
@@ -27,7 +50,7 @@ class StrictJSONParser(BaseParser):
         if not raw.strip():
             return {}
         try:
-            data = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+            data = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
         except UnicodeDecodeError as exc:
             raise failed("json_invalid", ("body", exc.start), "The body is not UTF-8") from None
         except json.JSONDecodeError as exc:
@@ -39,7 +62,9 @@ class StrictJSONParser(BaseParser):
                 "json_invalid", ("body",), f"JSON decode error: {str(exc)[:200]}"
             ) from None
         except RecursionError:
-            raise failed("json_invalid", ("body",), MAX_DEPTH_HINT) from None
+            raise failed("json_invalid", ("body",), TOO_DEEP) from None
+        if _is_too_deep(data):
+            raise failed("json_invalid", ("body",), TOO_DEEP)
         place = bad_text_place(data)
         if place:
             raise failed("string_unicode", ("body",), f"Remove it and send again. {place}")

@@ -96,7 +96,7 @@ def parse_id(prefix: str, text: str, name: str | None = None, *, source: str = "
     """Read an id of the path (or query). Raises ValidationFailed with an example, as the old server does."""
     try:
         return ids.parse(prefix, text)
-    except ids.MalformedId:
+    except ValueError:
         error = failed(
             "string_pattern_mismatch",
             (source, name or f"{prefix}_id"),

@@ -1,0 +1,27 @@
+"""What Alice owns, for the tests that ask who may see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.api.routes import World
+from tests.conftest import Api
+
+
+@pytest.fixture
+def world(api: Api, agent: dict[str, Any]) -> World:
+    """An agent with a turn in a conversation, and a block that no agent has."""
+    conversation = api.post(f"/v1/conversations?agent_id={agent['id']}", {}).json()
+    path = f"/v1/conversations/{conversation['id']}/messages"
+    sent = api.post(path, {"input": "Hello", "streaming": False})
+    assert sent.status == 200, sent.body
+    free = api.post("/v1/blocks", {"label": "project", "value": "P1"}).json()
+    return World(
+        agent=agent["id"],
+        block=agent["blocks"][0]["id"],
+        free_block=free["id"],
+        conversation=conversation["id"],
+        run=sent.json()["messages"][0]["run_id"],
+    )

@@ -1,0 +1,139 @@
+"""Every route of `/v1` with what it is called with. A route without an entry fails test_auth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from conversations.api.urls import urlpatterns
+
+MESSAGE = {"messages": [{"role": "user", "content": "Hello"}]}
+
+
+@dataclass(frozen=True)
+class Route:
+    """`path` has places for the ids of `World`; `stranger` is what Charlie gets: 404, "empty", "own"."""
+
+    method: str
+    path: str
+    body: Any = None
+    stranger: Any = 404
+
+
+@dataclass(frozen=True)
+class World:
+    """The ids of what Alice owns."""
+
+    agent: str
+    block: str
+    free_block: str
+    conversation: str
+    run: str
+
+    def fill(self, path: str) -> str:
+        return path.format(**vars(self))
+
+
+ROUTES: dict[str, list[Route]] = {
+    r"^health/?$": [Route("GET", "health", stranger="own")],
+    r"^models/?$": [Route("GET", "models", stranger="own")],
+    r"^models/embedding/?$": [Route("GET", "models/embedding", stranger="own")],
+    r"^agents/?$": [
+        Route("GET", "agents", stranger="empty"),
+        Route("POST", "agents", {"name": "own", "model": "fake/fake-model"}, stranger="own"),
+        Route("POST", "agents", {"name": "thief", "block_ids": ["{free_block}"]}),
+    ],
+    r"^agents/count/?$": [Route("GET", "agents/count", stranger="own")],
+    r"^agents/(?P<agent_id>[^/]+)/core-memory/blocks/?$": [
+        Route("GET", "agents/{agent}/core-memory/blocks")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/core-memory/blocks/attach/(?P<block_id>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/core-memory/blocks/attach/{free_block}")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/core-memory/blocks/detach/(?P<block_id>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/core-memory/blocks/detach/{block}")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/core-memory/blocks/(?P<label>.+?)/?$": [
+        Route("GET", "agents/{agent}/core-memory/blocks/human"),
+        Route("PATCH", "agents/{agent}/core-memory/blocks/human", {"value": "stolen"}),
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/messages/?$": [
+        Route("GET", "agents/{agent}/messages"),
+        Route("POST", "agents/{agent}/messages", MESSAGE),
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/messages/stream/?$": [
+        Route("POST", "agents/{agent}/messages/stream", MESSAGE)
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/?$": [
+        Route("GET", "agents/{agent}"),
+        Route("PATCH", "agents/{agent}", {"name": "stolen"}),
+        Route("DELETE", "agents/{agent}"),
+    ],
+    r"^blocks/?$": [
+        Route("GET", "blocks", stranger="own"),
+        Route("POST", "blocks", {"label": "own", "value": "x"}, stranger="own"),
+    ],
+    r"^blocks/count/?$": [Route("GET", "blocks/count", stranger="own")],
+    r"^blocks/(?P<block_id>[^/]+)/agents/?$": [Route("GET", "blocks/{block}/agents")],
+    r"^blocks/(?P<block_id>[^/]+)/?$": [
+        Route("GET", "blocks/{block}"),
+        Route("PATCH", "blocks/{block}", {"value": "stolen"}),
+        Route("DELETE", "blocks/{block}"),
+    ],
+    r"^conversations/?$": [
+        Route("GET", "conversations", stranger="empty"),
+        Route("GET", "conversations?agent_id={agent}"),
+        Route("POST", "conversations?agent_id={agent}", {}),
+        Route("POST", "conversations", {"agent_id": "{agent}"}),
+    ],
+    r"^conversations/(?P<conversation_id>[^/]+)/messages/?$": [
+        Route("GET", "conversations/{conversation}/messages"),
+        Route("GET", "conversations/default/messages?agent_id={agent}"),
+        Route("GET", "conversations/{agent}/messages"),
+        Route("POST", "conversations/{conversation}/messages", MESSAGE),
+        Route("POST", "conversations/default/messages", {**MESSAGE, "agent_id": "{agent}"}),
+    ],
+    r"^conversations/(?P<conversation_id>[^/]+)/stream/?$": [
+        Route("POST", "conversations/{conversation}/stream", {"run_id": "{run}"}),
+        Route("POST", "conversations/{conversation}/stream", MESSAGE),
+    ],
+    r"^conversations/(?P<conversation_id>[^/]+)/?$": [
+        Route("GET", "conversations/{conversation}"),
+        Route("PATCH", "conversations/{conversation}", {"summary": "stolen"}),
+        Route("DELETE", "conversations/{conversation}"),
+    ],
+    r"^runs/?$": [
+        Route("GET", "runs", stranger="empty"),
+        Route("GET", "runs?agent_id={agent}&conversation_id={conversation}", stranger="empty"),
+    ],
+    r"^runs/(?P<run_id>[^/]+)/messages/?$": [Route("GET", "runs/{run}/messages")],
+    r"^runs/(?P<run_id>[^/]+)/steps/?$": [Route("GET", "runs/{run}/steps")],
+    r"^runs/(?P<run_id>[^/]+)/stream/?$": [Route("POST", "runs/{run}/stream", {})],
+    r"^runs/(?P<run_id>[^/]+)/?$": [Route("GET", "runs/{run}")],
+}
+
+
+def patterns() -> dict[str, Any]:
+    """Return {pattern: view class} of all routes."""
+    return {str(p.pattern): p.callback.view_class for p in urlpatterns}
+
+
+def methods(view: Any) -> set[str]:
+    return {m.upper() for m in ("get", "post", "put", "patch", "delete") if hasattr(view, m)}
+
+
+def all_routes() -> list[Route]:
+    """Return the entries, those that delete last."""
+    found = [route for routes in ROUTES.values() for route in routes]
+    return sorted(found, key=lambda route: route.method == "DELETE")
+
+
+def filled(world: World, body: Any) -> Any:
+    """Put ids into a body."""
+    if isinstance(body, str):
+        return world.fill(body)
+    if isinstance(body, list):
+        return [filled(world, item) for item in body]
+    if isinstance(body, dict):
+        return {key: filled(world, item) for key, item in body.items()}
+    return body
