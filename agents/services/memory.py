@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from memfs import (
     path_to_label,
     render_block_file,
 )
+from souveraine import ids
 from souveraine.errors import NotFound
 from souveraine.lib.replaceable import Replaceable
 
@@ -162,11 +164,23 @@ def _adopt(agent: Agent, label: str, file: BlockFile, warning: str | None) -> No
         created_by=agent.owner_id,
         config={"own": str(agent.pk)},
     )
+    given_id = _free_block_id(file.id)
+    if given_id is not None:
+        block.pk = given_id
     block.limit = None
     _apply_file(block, file, warning)
     block.version = 1
     block.save()
     attach_row(agent, block)
+
+
+def _free_block_id(text: str | None) -> uuid.UUID | None:
+    """Return the id that a file's front matter gives, unless it is malformed or another block's."""
+    try:
+        found = ids.parse(ids.BLOCK, text or "")
+    except ids.MalformedId:
+        return None
+    return None if Block.objects.filter(pk=found).exists() else found
 
 
 def _forget(row: AgentBlock) -> None:

@@ -205,8 +205,10 @@ class StreamConsumer(AsyncConsumer):  # type: ignore[misc]  # channels has no ty
         # work.
         if self._sender.ended.is_set() and not self._is_head:
             await asyncio.wait([self._pump], timeout=CLEAN_UP_SECONDS)
-        self._pump.cancel()
-        await asyncio.gather(self._pump, return_exceptions=True)
+        while not self._pump.done():
+            # Repeated, since a library may swallow a cancel (asyncio.wait_for in Python 3.11 does).
+            self._pump.cancel()
+            await asyncio.wait([self._pump], timeout=1)
 
     async def _run(self, spec: StreamSpec) -> None:
         try:

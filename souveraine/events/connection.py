@@ -34,11 +34,33 @@ _async_clients: dict[asyncio.AbstractEventLoop, dict[str, redis.asyncio.Redis]] 
 _async_lock = threading.Lock()  # loops of several threads share the dictionary
 
 
-class _SafePool(redis.asyncio.BlockingConnectionPool):
-    """Gets a connection back also from a caller that is cancelled while it gives it back.
+class _StopsWhenCancelled:
+    """Mixed into redis-py's connections: a cancel during a send is passed on.
 
-    Without this each such cancel costs a connection, until every caller waits for ever.
+    redis-py sends under `asyncio.wait_for`, which in Python 3.11 forgets a cancel that comes when the
+    send has just ended. Without this a disconnect or a timeout would now and then be ignored, and
+    the task wait for ever.
     """
+
+    async def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        task = asyncio.current_task()
+        cancels = task.cancelling() if task else 0
+        await super().send_packed_command(command, check_health)  # type: ignore[misc]  # a mixin
+        if task and task.cancelling() > cancels:
+            await self.disconnect(nowait=True)  # type: ignore[attr-defined]  # a reply is open
+            raise asyncio.CancelledError
+
+
+class _SafePool(redis.asyncio.BlockingConnectionPool):
+    """A pool whose callers may be cancelled at any point.
+
+    A caller cancelled while it gives its connection back would keep it from all others for ever.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        plain = self.connection_class
+        self.connection_class = type(plain.__name__, (_StopsWhenCancelled, plain), {})
 
     async def release(self, connection: Any) -> None:
         await asyncio.shield(super().release(connection))

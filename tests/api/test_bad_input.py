@@ -31,8 +31,8 @@ def writing() -> list[Route]:
     return [route for route in all_routes() if route.method in ("POST", "PATCH")]
 
 
-def without_body(route: Route) -> bool:
-    return "attach" in route.path or "detach" in route.path
+def reading_bodies() -> list[Route]:
+    return [r for r in writing() if "attach" not in r.path and "detach" not in r.path]
 
 
 def send_raw(api: Api, world: World, route: Route, body: Any, **headers: str) -> Answer:
@@ -81,19 +81,10 @@ def test_a_body_that_is_no_usable_json_object_is_refused_on_every_route(
 ) -> None:
     before = snapshot()
     for body in BAD_BODIES:
-        for route in writing():
+        for route in reading_bodies():
             answer = send_raw(idle_api, idle_world, route, body)
-            if without_body(route):
-                assert answer.status < 500, (route, answer.body)
-                continue
             assert is_clear(answer, 422), (route, body[:30], answer.status, answer.body[:300])
             assert len(answer.body) < 100_000
-        patched = Route("PATCH", "agents/{agent}/core-memory/blocks/detach/{free_block}")
-        send_raw(idle_api, idle_world, patched, b"{}")
-        detached = send_raw(
-            idle_api, idle_world, Route("PATCH", "agents/{agent}/core-memory/blocks/attach/{block}"), b""
-        )
-        assert detached.status == 200
     assert snapshot() == before
 
 

@@ -38,20 +38,35 @@ async def test_closed_clients_are_replaced() -> None:
     assert connection.sync_client().ping()
 
 
-async def test_cancelled_callers_do_not_use_up_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_callers_stop_and_do_not_use_up_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "POOL_SIZE", 2)
     monkeypatch.setattr(connection, "POOL_WAIT_SECONDS", 1.0)
     client = connection.async_client()
     chance = random.Random(1)
     for _ in range(150):
         calls = [asyncio.create_task(client.ping()) for _ in range(6)]
+        told: set[asyncio.Task[Any]] = set()
         for call in calls * 2:
             for _ in range(chance.randint(0, 12)):
                 await asyncio.sleep(0)
-            call.cancel()
+            if call.cancel():
+                told.add(call)
         await asyncio.gather(*calls, return_exceptions=True)
+        assert all(call.cancelled() for call in told)
     assert await client.ping()
     assert await client.ping()
+
+
+async def test_connection_given_back_under_a_cancel_is_not_lost() -> None:
+    pool = connection.async_client().connection_pool
+    taken = await pool.get_connection()
+    async with pool._lock:  # as while another caller gives a broken connection back
+        giving = asyncio.create_task(pool.release(taken))
+        await asyncio.sleep(0.01)
+        giving.cancel()
+        await asyncio.gather(giving, return_exceptions=True)
+    await asyncio.sleep(0.01)
+    assert taken not in pool._in_use_connections
 
 
 async def test_ended_loops_are_forgotten() -> None:
