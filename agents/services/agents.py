@@ -410,6 +410,6 @@ def delete_agent(actor: Actor, agent: Agent) -> None:
         own = Block.objects.filter(agent_rows__agent=agent, config__own=str(agent.pk))
         keep = own.filter(pk__in=AgentBlock.objects.exclude(agent=agent).values("block"))
         own_ids = set(own.values_list("pk", flat=True)) - set(keep.values_list("pk", flat=True))
-        agent.delete()
+        Agent.objects.filter(pk=agent.pk).delete()  # `agent` keeps its id, which names the folder
         Block.objects.filter(pk__in=own_ids).delete()
     memory.remove(agent)

@@ -10,6 +10,7 @@ import json as json_module
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 Application: TypeAlias = Callable[..., Awaitable[Any]]
 
@@ -135,7 +136,7 @@ def _scope(
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
         "method": method,
-        "path": plain,
+        "path": unquote(plain),
         "raw_path": plain.encode(),
         "root_path": "",
         "scheme": "http",

@@ -7,9 +7,12 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
+
+QUIET: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 
 
 def find_binary() -> str:
@@ -37,7 +40,7 @@ class RedisServer:
         """Start empty and wait until it answers."""
         arguments = ["--port", "0", "--unixsocket", f"{self.folder}/r.sock", "--save", ""]
         self._process = subprocess.Popen(
-            [find_binary(), *arguments, "--dir", str(self.folder)], stdout=subprocess.DEVNULL
+            [find_binary(), *arguments, "--dir", str(self.folder)], **QUIET
         )
         client = redis.Redis.from_url(self.url, retry=None)
         deadline = time.monotonic() + 10

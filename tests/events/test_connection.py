@@ -38,7 +38,9 @@ async def test_closed_clients_are_replaced() -> None:
     assert connection.sync_client().ping()
 
 
-async def test_cancelled_callers_stop_and_do_not_use_up_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelled_callers_stop_and_do_not_use_up_the_pool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(connection, "POOL_SIZE", 2)
     monkeypatch.setattr(connection, "POOL_WAIT_SECONDS", 1.0)
     client = connection.async_client()

@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from agents.models import Agent
+from agents.models import Agent, Block
 from conversations.models import Conversation, Message
 from conversations.services import mirror
 from conversations.services.rebuild import rebuild_index
@@ -91,6 +91,7 @@ def test_a_lost_database_is_rebuilt_from_the_files(api: Api, provider: Any, data
     (broken / "agent.json").write_text("{")
 
     Agent.objects.all().delete()
+    Block.objects.all().delete()
     assert not Message.objects.exists()
     report = rebuild_index()
 
