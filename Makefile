@@ -8,12 +8,13 @@ SERVE_STAMP := $(VENV)/.installed-serve
 DEV_STAMP := $(VENV)/.installed-dev
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help serve install lint format test test-fast test-e2e clean
+.PHONY: help serve install lint format test test-fast test-e2e bench bench-start clean
 
 help:
 	@echo "make serve      install what is missing and start the server (Ctrl-C stops it)"
 	@echo "make test       all tests: the fast tier, then real processes"
 	@echo "make test-fast  the fast tier only"
+	@echo "make bench      latency, throughput and cost (minutes, by hand); make bench-start: start time, memory"
 	@echo "make lint       style, types, layers, migrations"
 	@echo "make format     bring the code into the common form"
 	@echo "make clean      remove .venv and caches; never touches the data directory"
@@ -69,6 +70,12 @@ $(NODE_DIR)/node_modules/.installed: $(NODE_DIR)/package.json
 
 test-e2e: $(DEV_STAMP) $(NODE_DIR)/node_modules/.installed
 	$(PYTEST) -m e2e
+
+bench: $(DEV_STAMP)
+	$(BIN)/python -m souveraine.testing.bench.load
+
+bench-start: $(DEV_STAMP)
+	$(BIN)/python -m souveraine.testing.bench.start
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info

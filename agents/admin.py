@@ -14,7 +14,7 @@ admin.site.register(User, UserAdmin)
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(ModelAdmin):
-    """Keys are made by `manage.py createkey`; here they can be seen and revoked (set `revoked at`)."""
+    """Keys are made by the command `createkey`; here they can be seen and revoked (set `revoked at`)."""
 
     list_display = (
         "name",

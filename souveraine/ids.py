@@ -42,6 +42,6 @@ def make(prefix: str, value: uuid.UUID | None) -> str | None:
 def parse(prefix: str, text: str) -> uuid.UUID:
     """Read `<prefix>-<uuid4>` or a bare uuid4. Raises MalformedId."""
     bare = text.removeprefix(f"{prefix}-") if isinstance(text, str) else ""
-    if not _UUID.match(bare):
+    if not _UUID.fullmatch(bare):
         raise MalformedId(prefix, str(text))
     return uuid.UUID(bare)

@@ -6,6 +6,7 @@ Retries, `<think>` tags in text and token counting are the turn engine's busines
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -155,3 +156,15 @@ class ChatProvider(Protocol):
 def join_url(base: str, path: str) -> str:
     """Join a base URL and a path with exactly one slash."""
     return f"{base.rstrip('/')}/{path.lstrip('/')}"
+
+
+def arguments_object(arguments: str) -> dict[str, Any]:
+    """Give a call's arguments as an object, whatever the model wrote.
+
+    Servers that parse the history refuse malformed arguments for ever; kept as a value they pass.
+    """
+    try:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return {"malformed_arguments": arguments}
+    return value if isinstance(value, dict) else {"malformed_arguments": arguments}

@@ -8,7 +8,7 @@ Every text names the provider and its URL and says what to do; keys never appear
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit, urlunsplit
@@ -21,16 +21,29 @@ MAX_DETAIL_CHARS = 2000  # proxies answer with whole HTML pages
 CONNECT_TIMEOUT_SECONDS = 10.0
 
 _OVERFLOW = re.compile(
-    r"context[ _](length|window|size)|maximum context|exceed_context|prompt is too long"
-    r"|too many tokens|input (length|tokens) exceed",
+    r"context[ _](length|window|size)|maximum context|exceed_context|exceed context limit"
+    r"|prompt is too long|too many tokens|input (length|tokens) exceed",
     re.IGNORECASE,
 )
-_NO_CREDIT = re.compile(r"insufficient_quota|insufficient credits?|billing", re.IGNORECASE)
+# A quota that waiting does not refill; plain "quota exceeded" is also said of limits per minute.
+_NO_CREDIT = re.compile(
+    r"insufficient[_ ](quota|funds|balance)|insufficient credits?|billing|out of credits?"
+    r"|credit balance|exceeded your current quota|budget[_ ]exceeded",
+    re.IGNORECASE,
+)
+_UPSTREAM_TIMEOUT = re.compile(
+    r"upstream[^.]{0,40}(timeout|timed out)|deadline[_ ]exceeded|timeout_error", re.IGNORECASE
+)
+REPEATABLE_TIMEOUT = "is_repeatable_timeout"  # in an error's data: the next try would end alike
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A provider as errors name it, and where it is. `api_key` may be empty."""
+    """A provider as errors name it, and where it is. `api_key` may be empty.
+
+    `key_header` carries the key; `virtual_key` goes beside it as Bifrost's `x-bf-vk`. `headers` are
+    sent with every request and hold no secrets.
+    """
 
     name: str
     label: str
@@ -39,6 +52,9 @@ class Endpoint:
     key_setting: str = ""
     start_hint: str = ""
     api_key: str = field(default="", repr=False)
+    virtual_key: str = field(default="", repr=False)
+    key_header: str = "Authorization"
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shown_url(self) -> str:
@@ -51,10 +67,11 @@ class Endpoint:
         return f"{self.name} at {self.shown_url}"
 
     def redact(self, text: str) -> str:
-        """Take the key and URL credentials out of a text, and cut it to MAX_DETAIL_CHARS."""
+        """Take the keys and URL credentials out of a text, and cut it to MAX_DETAIL_CHARS."""
         text = text.replace(self.url, self.shown_url)
-        if len(self.api_key) >= 4:  # shorter ones are placeholders and would hit innocent words
-            text = text.replace(self.api_key, "***")
+        for key in (self.api_key, self.virtual_key):
+            if len(key) >= 4:  # shorter ones are placeholders and would hit innocent words
+                text = text.replace(key, "***")
         return text if len(text) <= MAX_DETAIL_CHARS else text[:MAX_DETAIL_CHARS] + " …"
 
 
@@ -90,7 +107,7 @@ def _from_status(endpoint: Endpoint, status: int, text: str) -> ProviderError:
             f"UNAUTHENTICATED: Authentication failed with {label}: {text}",
             advice,
         )
-    if status == 402 or (status == 429 and _NO_CREDIT.search(text)):
+    if status == 402 or (status in (400, 429) and _NO_CREDIT.search(text)):
         return _build(
             endpoint,
             "llm_insufficient_credits",
@@ -106,24 +123,32 @@ def _from_status(endpoint: Endpoint, status: int, text: str) -> ProviderError:
             is_transient=True,
         )
     if status in (408, 504):
-        return _build(
+        error = _build(
             endpoint,
             "llm_timeout",
             f"DEADLINE_EXCEEDED: {label} timed out: {text}",
             "send again, or choose a faster model",
             is_transient=True,
         )
+        return _repeatable(error) if status == 504 else error
     if _OVERFLOW.search(text) and status < 502:
         return context_overflow(endpoint, text)
     if status < 500:
         return bad_request(endpoint, text, _bad_request_advice(status))
-    return _build(
+    error = _build(
         endpoint,
         "llm_error",
         f"INTERNAL_SERVER_ERROR: {label} API error: {text}",
         "look into its log, then send again",
         is_transient=True,
     )
+    return _repeatable(error) if _UPSTREAM_TIMEOUT.search(text) else error
+
+
+def _repeatable(error: ProviderError) -> ProviderError:
+    """Mark a time-out of the model behind the provider: it took its whole time, and will again."""
+    error.data[REPEATABLE_TIMEOUT] = True
+    return error
 
 
 def _bad_request_advice(status: int) -> str:
@@ -134,7 +159,8 @@ def _bad_request_advice(status: int) -> str:
 
 def bad_request(endpoint: Endpoint, text: str, advice: str) -> ProviderError:
     """The provider refuses the request; the same one again would fail again."""
-    kind = endpoint.label if endpoint.label == "Ollama" else "OpenAI-compatible endpoint"
+    is_named = endpoint.label in ("Ollama", "Anthropic")
+    kind = endpoint.label if is_named else "OpenAI-compatible endpoint"
     return _build(
         endpoint, "llm_bad_request", f"INVALID_ARGUMENT: Bad request to {kind}: {text}", advice
     )
@@ -171,13 +197,14 @@ def from_transport(
             is_transient=True,
         )
     if isinstance(error, httpx.TimeoutException):
-        return _build(
+        silence = _build(
             endpoint,
             "llm_timeout",
             f"DEADLINE_EXCEEDED: {endpoint.label} sent nothing for {timeout_seconds:g} s.",
             "send again, choose a faster model, or raise SOUVERAINE_MODEL_TIMEOUT_SECONDS",
             is_transient=True,
         )
+        return _repeatable(silence)
     if isinstance(error, httpx.ConnectError):
         hints = (
             endpoint.start_hint,

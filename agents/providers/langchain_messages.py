@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 
-from agents.providers.base import ChatMessage, ToolCallRequest
+from agents.providers.base import ChatMessage, ToolCallRequest, arguments_object
 
 Content = str | list[str | dict[str, Any]]
 
@@ -42,18 +41,6 @@ def _call(call: ToolCallRequest) -> Any:
     return tool_call(name=call.name, args=arguments_object(call.arguments), id=call.id)
 
 
-def arguments_object(arguments: str) -> dict[str, Any]:
-    """Give a call's arguments as an object, whatever the model wrote.
-
-    Servers that parse the history refuse malformed arguments for ever; kept as a value they pass.
-    """
-    try:
-        value = json.loads(arguments or "{}")
-    except ValueError:
-        return {"malformed_arguments": arguments}
-    return value if isinstance(value, dict) else {"malformed_arguments": arguments}
-
-
 def _content(content: str | list[dict[str, Any]], inline_images_only: bool) -> Content:
     if isinstance(content, str):
         return content
@@ -70,8 +57,9 @@ def _part(part: dict[str, Any], inline_images_only: bool) -> dict[str, Any]:
         if source.get("data"):
             media_type = source.get("media_type") or "image/png"
             return _image(f"data:{media_type};base64,{source['data']}")
-        if source.get("url") and not inline_images_only:
-            return _image(str(source["url"]))
+        url = str(source.get("url") or "")
+        if url and (url.startswith("data:") or not inline_images_only):
+            return _image(url)
         return {
             "type": "text",
             "text": f"[image: {source.get('url') or source.get('file_id') or 'missing'}]",

@@ -8,6 +8,7 @@ strings.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -32,6 +33,11 @@ from agents.providers.langchain_messages import to_langchain
 from agents.providers.ollama import ModelDetails, read_details
 from souveraine.errors import ProviderError
 
+logger = logging.getLogger(__name__)
+CHARS_PER_TOKEN = 4.0
+MIN_CHECKED_TOKENS = 500  # below, the template's own tokens make the estimate worthless
+MIN_READ_SHARE = 0.5  # code and long words have up to 6 characters per token
+
 
 async def stream_chat(
     endpoint: Endpoint, request: ChatRequest, timeout_seconds: float
@@ -43,7 +49,7 @@ async def stream_chat(
             payload = _payload(endpoint, request, await _details(endpoint, client, request.model))
             url = join_url(endpoint.url, "api/chat")
             async with client.stream(
-                "POST", url, json=payload, headers=transport.bearer(endpoint)
+                "POST", url, json=payload, headers=transport.headers_of(endpoint)
             ) as response:
                 await _raise_for_status(endpoint, request.model, response)
                 async with aclosing(transport.lines(endpoint, response.aiter_bytes())) as lines:
@@ -55,6 +61,7 @@ async def stream_chat(
                         for delta in found:
                             yield delta
         for delta in reader.end():
+            _warn_when_cut(endpoint, request, payload, delta)
             yield delta
     except (httpx.HTTPError, httpx.InvalidURL) as exc:
         raise errors.from_transport(
@@ -62,10 +69,36 @@ async def stream_chat(
         ) from exc
 
 
+def _warn_when_cut(
+    endpoint: Endpoint, request: ChatRequest, payload: Mapping[str, Any], delta: Delta
+) -> None:
+    """Log when Ollama has read far less than was sent: it cuts long prompts without an error."""
+    if not isinstance(delta, UsageDelta) or not delta.prompt_tokens:
+        return  # left out when the whole prompt was cached
+    sent_tokens = int(sum(_chars(m.content) for m in request.messages) / CHARS_PER_TOKEN)
+    if sent_tokens < MIN_CHECKED_TOKENS or delta.prompt_tokens >= sent_tokens * MIN_READ_SHARE:
+        return
+    logger.warning(
+        "event=prompt_cut provider=%s model=%s prompt_eval_count=%d estimate=%d num_ctx=%s "
+        "advice=lower the agent's context window, or give Ollama a larger one",
+        endpoint.name,
+        request.model,
+        delta.prompt_tokens,
+        sent_tokens,
+        (payload.get("options") or {}).get("num_ctx"),
+    )
+
+
+def _chars(content: str | list[dict[str, Any]]) -> int:
+    if isinstance(content, str):
+        return len(content)
+    return sum(len(str(part.get("text", ""))) for part in content)
+
+
 async def _details(endpoint: Endpoint, client: httpx.AsyncClient, model: str) -> ModelDetails:
     """Ask each time: it takes 1 ms, and a model of the same name may have been pulled anew."""
     url = join_url(endpoint.url, "api/show")
-    response = await client.post(url, json={"model": model}, headers=transport.bearer(endpoint))
+    response = await client.post(url, json={"model": model}, headers=transport.headers_of(endpoint))
     if response.status_code == 404 and not _is_missing_model(response):
         return ModelDetails(None, None)  # a server without /api/show
     await _raise_for_status(endpoint, model, response)

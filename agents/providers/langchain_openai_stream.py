@@ -73,16 +73,24 @@ def _opened(
     model = _chat_model(endpoint, request, client)
     create = model.async_client.with_streaming_response.create
     opened: AbstractAsyncContextManager[Any] = create(
-        **_payload(endpoint, model, request), timeout=client.timeout
+        **_payload(endpoint, model, request),
+        extra_headers=_headers(endpoint),
+        timeout=client.timeout,
     )
     return opened
+
+
+def _headers(endpoint: Endpoint) -> dict[str, str | openai.Omit]:
+    """Give our headers. Without a key none is sent: a gateway might take a placeholder for one."""
+    absent: dict[str, str | openai.Omit] = {"Authorization": openai.Omit()}
+    return absent | transport.headers_of(endpoint)
 
 
 def _chat_model(endpoint: Endpoint, request: ChatRequest, client: httpx.AsyncClient) -> ChatOpenAI:
     return ChatOpenAI(
         model=request.model,
         base_url=endpoint.url,
-        api_key=SecretStr(endpoint.api_key or "not-needed"),
+        api_key=SecretStr(endpoint.api_key or "none"),  # the client wants one; see _headers
         temperature=request.temperature,
         max_retries=0,  # the turn engine retries, before any token and shown to the user
         timeout=client.timeout.read,  # a number: LangChain makes a TLS context per other object

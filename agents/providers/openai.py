@@ -1,5 +1,5 @@
-"""Every server that speaks OpenAI's protocol: OpenAI, Bifrost, vLLM, llama.cpp, LM Studio, our own
-engine.
+"""Every server that speaks OpenAI's protocol: OpenAI, vLLM, llama.cpp, LM Studio, our own engine, and
+Bifrost (`bifrost`).
 
 Lists models here; streaming is in `langchain_openai_stream`, loaded at the first call.
 """
@@ -15,6 +15,7 @@ from django.utils.module_loading import import_string
 from agents.providers import errors, transport
 from agents.providers.base import ChatRequest, Delta, ModelInfo, join_url
 from agents.providers.errors import Endpoint
+from agents.providers.model_hints import told_capabilities
 from souveraine.errors import ProviderError
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -24,7 +25,13 @@ _NOT_CHAT = re.compile(
     r"embed|whisper|rerank|moderation|transcribe|dall-e|(^|[-/_])(tts|bge|e5|gte|minilm)([-/_.]|$)",
     re.IGNORECASE,
 )
-_CONTEXT_KEYS = ("context_length", "max_model_len", "context_window", "max_context_length")
+_CONTEXT_KEYS = (
+    "context_length",
+    "max_model_len",
+    "context_window",
+    "max_context_length",
+    "max_input_tokens",
+)
 
 
 class OpenAIProvider:
@@ -62,7 +69,7 @@ class OpenAIProvider:
             endpoint=self.endpoint.shown_url,
             context_window=runtime or told_context(entry) or self.default_context_window,
             display_name=str(entry.get("name") or name),
-            capabilities=_capabilities(entry),
+            capabilities=told_capabilities(entry),
         )
 
     def _runtime_context(self, entries: list[dict[str, Any]]) -> int | None:
@@ -109,18 +116,3 @@ def _is_chat(entry: dict[str, Any]) -> bool:
     if isinstance(kind, str) and "embed" in kind:
         return False
     return not _NOT_CHAT.search(str(entry["id"]))
-
-
-def _capabilities(entry: dict[str, Any]) -> frozenset[str] | None:
-    """Read what OpenRouter-like servers tell (`supported_parameters`, `architecture`); None when
-    untold.
-    """
-    parameters = entry.get("supported_parameters")
-    if not isinstance(parameters, list):
-        return None
-    found = {"tools"} & set(map(str, parameters))
-    if {"reasoning", "include_reasoning"} & set(map(str, parameters)):
-        found.add("thinking")
-    if "image" in ((entry.get("architecture") or {}).get("input_modalities") or []):
-        found.add("vision")
-    return frozenset(found)

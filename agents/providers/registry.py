@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from agents.providers.anthropic import ANTHROPIC_URL, ANTHROPIC_VERSION, AnthropicProvider
 from agents.providers.base import ChatProvider, ModelInfo, join_url
+from agents.providers.bifrost import BifrostProvider
 from agents.providers.errors import Endpoint
 from agents.providers.local import LocalProvider
 from agents.providers.ollama import OllamaProvider
@@ -116,7 +118,8 @@ def resolve(handle: str) -> tuple[ChatProvider, str]:
         return known["bifrost"], handle
     raise InvalidArgument(
         f"There is no model provider {prefix!r} (handle {handle}). Choose one of "
-        f"{', '.join(sorted(known))}, or configure it: see OPENAI_BASE_URL and BIFROST_BASE_URL."
+        f"{', '.join(sorted(known))}, or configure it: see OPENAI_BASE_URL, ANTHROPIC_API_KEY and "
+        "BIFROST_BASE_URL."
     )
 
 
@@ -239,10 +242,19 @@ def _configured() -> dict[str, ChatProvider]:
     silence = float(config["SOUVERAINE_MODEL_TIMEOUT_SECONDS"])
     window = int(config["SOUVERAINE_MODEL_CONTEXT_WINDOW"])
     found: dict[str, ChatProvider] = {}
-    for endpoint in _openai_endpoints():
-        found[endpoint.name] = OpenAIProvider(
-            endpoint, timeout_seconds=silence, default_context_window=window
+    if config["OPENAI_BASE_URL"] or config["OPENAI_API_KEY"]:
+        found["openai"] = OpenAIProvider(
+            _openai(), timeout_seconds=silence, default_context_window=window
         )
+    if config["BIFROST_BASE_URL"]:
+        found["bifrost"] = BifrostProvider(
+            _bifrost(),
+            timeout_seconds=silence,
+            default_context_window=window,
+            fallbacks=config["BIFROST_FALLBACKS"],
+        )
+    if config["ANTHROPIC_BASE_URL"] or config["ANTHROPIC_API_KEY"]:
+        found["anthropic"] = AnthropicProvider(_anthropic(), timeout_seconds=silence)
     ollama = Endpoint(
         "ollama",
         "Ollama",
@@ -255,34 +267,44 @@ def _configured() -> dict[str, ChatProvider]:
     return found
 
 
-def _openai_endpoints() -> list[Endpoint]:
+def _openai() -> Endpoint:
     config = settings.CONFIG
-    found = []
-    if config["OPENAI_BASE_URL"] or config["OPENAI_API_KEY"]:
-        url = _with_scheme(config["OPENAI_BASE_URL"]) or OPENAI_URL
-        found.append(
-            Endpoint(
-                "openai",
-                "OpenAI",
-                url,
-                "OPENAI_BASE_URL",
-                "OPENAI_API_KEY",
-                api_key=config["OPENAI_API_KEY"],
-            )
-        )
-    if config["BIFROST_BASE_URL"]:
-        url = join_url(normalise_base_url(config["BIFROST_BASE_URL"]), "v1")
-        found.append(
-            Endpoint(
-                "bifrost",
-                "Bifrost",
-                url,
-                "BIFROST_BASE_URL",
-                "BIFROST_API_KEY",
-                api_key=config["BIFROST_API_KEY"],
-            )
-        )
-    return found
+    return Endpoint(
+        "openai",
+        "OpenAI",
+        _with_scheme(config["OPENAI_BASE_URL"]) or OPENAI_URL,
+        "OPENAI_BASE_URL",
+        "OPENAI_API_KEY",
+        api_key=config["OPENAI_API_KEY"],
+    )
+
+
+def _bifrost() -> Endpoint:
+    config = settings.CONFIG
+    has_virtual_key = config["BIFROST_VIRTUAL_KEY"] and not config["BIFROST_API_KEY"]
+    return Endpoint(
+        "bifrost",
+        "Bifrost",
+        join_url(normalise_base_url(config["BIFROST_BASE_URL"]), "v1"),
+        "BIFROST_BASE_URL",
+        "BIFROST_VIRTUAL_KEY" if has_virtual_key else "BIFROST_API_KEY",
+        api_key=config["BIFROST_API_KEY"],
+        virtual_key=config["BIFROST_VIRTUAL_KEY"],
+    )
+
+
+def _anthropic() -> Endpoint:
+    config = settings.CONFIG
+    return Endpoint(
+        "anthropic",
+        "Anthropic",
+        join_url(normalise_base_url(config["ANTHROPIC_BASE_URL"]) or ANTHROPIC_URL, "v1"),
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_API_KEY",
+        api_key=config["ANTHROPIC_API_KEY"],
+        key_header="x-api-key",
+        headers={"anthropic-version": ANTHROPIC_VERSION},
+    )
 
 
 def _with_scheme(url: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import math
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -40,8 +41,17 @@ def _uses_environment_proxy(url: str) -> bool:
     return not is_loopback  # a corporate proxy cannot reach this machine's own Ollama
 
 
-def bearer(endpoint: Endpoint) -> dict[str, str]:
-    return {"Authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}
+def headers_of(endpoint: Endpoint) -> dict[str, str]:
+    """Give the headers of every request to a provider: its keys and its fixed ones."""
+    headers = dict(endpoint.headers)
+    if endpoint.api_key:
+        is_bearer = endpoint.key_header == "Authorization"
+        headers[endpoint.key_header] = (
+            f"Bearer {endpoint.api_key}" if is_bearer else endpoint.api_key
+        )
+    if endpoint.virtual_key:
+        headers["x-bf-vk"] = endpoint.virtual_key
+    return headers
 
 
 def ask(
@@ -68,7 +78,7 @@ def ask(
                 trust_env=_uses_environment_proxy(url),
                 follow_redirects=True,
             ) as client,
-            client.stream(method, url, json=body, headers=bearer(endpoint)) as response,
+            client.stream(method, url, json=body, headers=headers_of(endpoint)) as response,
         ):
             content = bytearray()
             for part in response.iter_bytes():
@@ -106,11 +116,12 @@ def status_text(status: int, content: bytes) -> str:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Give the seconds of a Retry-After header; None when absent or a date."""
+    """Give the seconds of a Retry-After header; None when absent, a date, or no waiting time."""
     try:
-        return float(headers.get("retry-after", ""))
+        seconds = float(headers.get("retry-after", ""))
     except ValueError:
         return None
+    return seconds if 0 <= seconds < math.inf else None
 
 
 def async_client(url: str, silence_seconds: float) -> httpx.AsyncClient:

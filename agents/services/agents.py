@@ -25,17 +25,10 @@ from agents.providers import registry
 from agents.providers.base import ModelInfo
 from agents.selectors import blocks_of, tools_of
 from agents.services import memory
-from agents.services.blocks import (
-    attach_block,
-    block_of_agent,
-    check_change,
-    detach_block,
-    new_block,
-    update_block,
-)
+from agents.services.blocks import attach_block, check_put, new_block, put_block, replace_blocks
 from agents.services.portable import write_agent_json
 from agents.tools.registry import BASE_TOOLS
-from memfs import API_AUTHOR, SYSTEM_AUTHOR, label_to_path, render_block_file
+from memfs import SYSTEM_AUTHOR, label_to_path, render_block_file
 from souveraine import ids
 from souveraine.errors import Conflict, InvalidArgument, NotFound, UnknownTool
 from souveraine.lib.secrets import encrypt
@@ -302,7 +295,7 @@ def update_agent(actor: Actor, agent: Agent, data: dict[str, Any]) -> Agent:
     )
     blocks = _find_blocks(actor, data["block_ids"]) if _has(data, "block_ids") else None
     for item in data.get("memory_blocks") or []:
-        _check_block(actor, agent, item)
+        check_put(actor, agent, item)
     with transaction.atomic():
         locked = Agent.objects.select_for_update().get(pk=agent.pk)
         _apply(locked, data)
@@ -317,9 +310,9 @@ def update_agent(actor: Actor, agent: Agent, data: dict[str, Any]) -> Agent:
             _save_tags(locked, data["tags"])
         _save_secrets(locked, data)
     if blocks is not None:
-        _replace_blocks(locked, blocks)
+        replace_blocks(locked, blocks)
     for item in data.get("memory_blocks") or []:
-        _put_block(actor, locked, item)
+        put_block(actor, locked, item)
     memory.sync_blocks(locked)
     write_agent_json(locked)
     return Agent.objects.get(pk=agent.pk)
@@ -368,37 +361,6 @@ def _current_model(agent: Agent) -> ModelInfo:
         display_name=name,
         capabilities=None,
     )
-
-
-def _replace_blocks(agent: Agent, blocks: list[Block]) -> None:
-    wanted = {b.pk for b in blocks}
-    for row in list(AgentBlock.objects.filter(agent=agent).select_related("block")):
-        if row.block_id not in wanted:
-            detach_block(agent, row.block)
-    for block in blocks:
-        attach_block(agent, block)
-
-
-def _check_block(actor: Actor, agent: Agent, item: dict[str, Any]) -> None:
-    """Raise what `_put_block` would raise, before anything of the request is stored."""
-    try:
-        block = block_of_agent(agent, item["label"])
-    except NotFound:
-        new_block(actor, item, own=agent)
-        return
-    check_change(block, item)
-
-
-def _put_block(actor: Actor, agent: Agent, item: dict[str, Any]) -> None:
-    """Change the block of that label, or add it (the seed's AgentUpdate.memory_blocks)."""
-    try:
-        block = block_of_agent(agent, item["label"])
-    except NotFound:
-        fresh = new_block(actor, item, own=agent)
-        fresh.save()
-        attach_block(agent, fresh)
-        return
-    update_block(actor, block, {k: v for k, v in item.items() if k != "label"}, API_AUTHOR)
 
 
 def delete_agent(actor: Actor, agent: Agent) -> None:

@@ -101,11 +101,6 @@ def _changed_file(file: BlockFile, changes: dict[str, Any], *, by_agent: bool) -
     return after
 
 
-def check_change(block: Block, changes: dict[str, Any]) -> None:
-    """Raise what `update_block` would raise for these changes' values, without changing anything."""
-    _changed_file(memory.block_file(block), changes, by_agent=False)
-
-
 def update_block(
     actor: Actor, block: Block, changes: dict[str, Any], author: Author = API_AUTHOR
 ) -> Block:
@@ -219,6 +214,38 @@ def detach_block(agent: Agent, block: Block, author: Author = API_AUTHOR) -> Non
         memory.repository_of(agent).write_many({path: None}, author, f"Update {path}")
         memory.sync_blocks(agent)
         touch_agent(agent)
+
+
+def replace_blocks(agent: Agent, blocks: list[Block]) -> None:
+    """Attach exactly these blocks. Raises Conflict when a label is taken."""
+    wanted = {b.pk for b in blocks}
+    for row in list(AgentBlock.objects.filter(agent=agent).select_related("block")):
+        if row.block_id not in wanted:
+            detach_block(agent, row.block)
+    for block in blocks:
+        attach_block(agent, block)
+
+
+def check_put(actor: Actor, agent: Agent, item: dict[str, Any]) -> None:
+    """Raise what `put_block` would raise, before anything of the request is stored."""
+    try:
+        block = block_of_agent(agent, item["label"])
+    except NotFound:
+        new_block(actor, item, own=agent)
+        return
+    _changed_file(memory.block_file(block), item, by_agent=False)
+
+
+def put_block(actor: Actor, agent: Agent, item: dict[str, Any]) -> None:
+    """Change the block of that label, or add it (the seed's AgentUpdate.memory_blocks)."""
+    try:
+        block = block_of_agent(agent, item["label"])
+    except NotFound:
+        fresh = new_block(actor, item, own=agent)
+        fresh.save()
+        attach_block(agent, fresh)
+        return
+    update_block(actor, block, {k: v for k, v in item.items() if k != "label"}, API_AUTHOR)
 
 
 def delete_block(block: Block, author: Author = API_AUTHOR) -> None:

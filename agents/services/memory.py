@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Max
 from django.utils import timezone
 
 from agents.models import Agent, AgentBlock, AgentTag, Block
+from agents.services.shared_repository import SharedRepository
 from memfs import (
     Author,
     BlockFile,
@@ -34,8 +35,14 @@ from souveraine.lib.replaceable import Replaceable
 
 GIT_MEMORY_TAG = "git-memory-enabled"
 
+
+def _repository_class() -> type[MemoryRepository]:
+    """With PostgreSQL several hosts may share the agents' folders."""
+    return SharedRepository if connection.vendor == "postgresql" else MemoryRepository
+
+
 open_repository: Replaceable[Callable[[Path, CommitMode], MemoryRepository]] = Replaceable(
-    lambda: MemoryRepository
+    _repository_class
 )
 
 
@@ -135,6 +142,15 @@ def sync_blocks(agent: Agent) -> Agent:
     return agent
 
 
+def take_up_edits(agent: Agent) -> Agent:
+    """Commit what people changed in the work tree (as `user`), then bring the rows up to HEAD.
+
+    For reads that people make right after an edit; looks at every file (1 ms, 5 ms at 1,000 files).
+    """
+    repository_of(agent).import_worktree_changes()
+    return sync_blocks(agent)
+
+
 def _read_blocks(agent: Agent, repository: MemoryRepository) -> None:
     git_memory = has_git_memory(agent)
     paths = block_paths(repository, git_memory)
@@ -214,7 +230,7 @@ def edit_file(
 ) -> None:
     """Read-modify-write the block's file under the repository lock, then refresh the rows."""
     path = label_to_path(block.label, has_git_memory(agent))
-    limits: list[int | None] = []
+    outcomes: list[BlockFile] = []
 
     def transform(text: str | None) -> str:
         current = block_file(block)
@@ -226,12 +242,13 @@ def edit_file(
                 else _merged(current, parsed)
             )
         after = change(current)
-        limits.append(after.limit)
+        outcomes.append(after)
         return render_block_file(after)
 
     repository_of(agent).transform(path, transform, author)
-    if limits and limits[-1] != block.limit:  # the file says nothing about "unlimited"
-        Block.objects.filter(pk=block.pk).update(limit=limits[-1])
+    if outcomes:  # a file says nothing about "unlimited" and "no description"
+        after = outcomes[-1]
+        Block.objects.filter(pk=block.pk).update(limit=after.limit, description=after.description)
     sync_blocks(agent)
 
 

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from agents.models import Agent, Block
 from agents.selectors import filter_agents, get_block
 from agents.services import blocks as block_services
-from agents.services.memory import sync_blocks
+from agents.services.memory import take_up_edits
 from conversations.api.base import ApiView, cursor
 from conversations.api.bodies import BlockUpdate, CreateAgent, UpdateAgent
 from conversations.composition import server
@@ -101,7 +101,7 @@ class AgentView(ApiView):
         query = parse_query(AgentFilters, request)
         wanted = wanted_relationships(request.META, query.include, query.include_relationships)
         return Response(
-            agent_states(self.actor, [sync_blocks(agent)], wanted, with_context=True)[0]
+            agent_states(self.actor, [take_up_edits(agent)], wanted, with_context=True)[0]
         )
 
     @extend_schema(operation_id="agents_update", request=UpdateAgent)
@@ -134,7 +134,7 @@ class AgentBlocksView(ApiView):
     def get(self, request: Request, agent_id: str) -> Response:
         """List the blocks in the order in which the prompt shows them."""
         query = parse_query(PageQuery, request)
-        agent = sync_blocks(self.agent(agent_id))
+        agent = take_up_edits(self.agent(agent_id))
         return Response(
             [block_state(b) for b in block_services.page_of_agent(self.actor, agent, query)]
         )
@@ -147,7 +147,7 @@ class AgentBlockView(ApiView):
         place = bad_text_place(label, "label")
         if place:
             raise failed("string_unicode", ("path", "label"), f"Remove it and send again. {place}")
-        return block_services.block_of_agent(self.agent(agent_id), label)
+        return block_services.block_of_agent(take_up_edits(self.agent(agent_id)), label)
 
     @extend_schema(operation_id="agents_blocks_retrieve")
     def get(self, request: Request, agent_id: str, label: str) -> Response:

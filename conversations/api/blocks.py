@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from agents.models import Agent, Block
 from agents.selectors import agents_of, get_block, list_blocks
 from agents.services import blocks as block_services
-from agents.services.memory import sync_blocks
+from agents.services.memory import take_up_edits
 from conversations.api.base import ApiView, cursor
 from conversations.api.bodies import BlockUpdate, CreateBlock
 from conversations.wire.agents import agent_states, wanted_relationships
@@ -86,7 +86,7 @@ def fresh(view: ApiView, block_id: str) -> Block:
     agents = list(Agent.objects.filter(block_rows__block=block)[:2])
     if len(agents) != 1:
         return block
-    sync_blocks(agents[0])
+    take_up_edits(agents[0])
     return get_block(view.actor, block.pk)
 
 

@@ -5,14 +5,17 @@ Run as tasks behind the hand-off: a client that leaves ends the pump, never the 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.db import connections
 from django.utils import timezone
 
 from conversations.models import Run
@@ -26,14 +29,28 @@ from souveraine.events.hub import get_hub
 from souveraine.events.log import Event
 
 logger = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+DATABASE_THREADS = 4
 ENDED_WITHOUT_EVENTS_SECONDS = (
     20.0  # then the sweeper (5 s) has failed too and the stream is closed as incomplete
 )
 POLL_SECONDS = 5.0
 
 
-async def _run_has_ended(run_id: uuid.UUID) -> bool:
-    return await sync_to_async(has_ended, thread_sensitive=False)(run_id)
+_executor = ThreadPoolExecutor(DATABASE_THREADS, thread_name_prefix="stream-db")
+
+
+async def _read(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Read from the database off the loop; Django's own thread for that is one for the whole process."""
+
+    def call() -> T:
+        try:
+            return function(*args, **kwargs)
+        finally:
+            connections.close_all()
+
+    return await asyncio.get_running_loop().run_in_executor(_executor, call)
 
 
 @dataclass
@@ -55,7 +72,7 @@ class SseStream:
                 events = await subscription.next(interval)
                 if events is None:
                     await send.body(self._keep_alive(last_seq))
-                    if await _run_has_ended(self.run_id):
+                    if await _read(has_ended, self.run_id):
                         silent_since_end += interval
                         if silent_since_end >= ENDED_WITHOUT_EVENTS_SECONDS:
                             await self._incomplete(send)
@@ -115,13 +132,11 @@ class JsonAnswer:
         async with get_hub().subscribe(self.run_id) as subscription:
             while True:
                 events = await subscription.next(POLL_SECONDS)
-                if events is None and await _run_has_ended(self.run_id):
+                if events is None and await _read(has_ended, self.run_id):
                     break
                 if events and events[-1].kind == "end":
                     break
-        status, body = await sync_to_async(answer_of, thread_sensitive=False)(
-            self.run_id, self.message_types
-        )
+        status, body = await _read(answer_of, self.run_id, self.message_types)
         await send.json(status, body)
 
 

@@ -59,6 +59,13 @@ def compile_system(agent: Agent, conversation: Conversation, blocks: list[Block]
     )
 
 
+def is_current(conversation: Conversation) -> bool:
+    """Tell whether the stored system message was compiled from the present ingredients."""
+    agent = conversation.agent
+    blocks = visible_blocks(agent, conversation)
+    return _fingerprint(agent, blocks) == conversation.system_fingerprint
+
+
 def ensure_system_message(conversation: Conversation, *, force: bool = False) -> None:
     """Create or refresh the conversation's system message. Call it with the conversation's row locked.
 

@@ -236,16 +236,9 @@ def cancel_queued(run: Run) -> bool:
     )
 
 
-def note_progress(run: Run, last_event_seq: int) -> None:
-    """Keep the high-water mark of event numbers, in case Redis is lost."""
-    Run.objects.filter(pk=run.pk, last_event_seq__lt=last_event_seq).update(
-        last_event_seq=last_event_seq
-    )
-
-
-def close_stream(run_id: uuid.UUID) -> None:
-    """Note that the run's stream has its terminal events."""
-    Run.objects.filter(pk=run_id).update(stream_closed=True)
+def close_stream(run_id: uuid.UUID, last_event_seq: int) -> None:
+    """Note that the run's stream has its terminal events, and the number of the last one."""
+    Run.objects.filter(pk=run_id).update(stream_closed=True, last_event_seq=last_event_seq)
 
 
 def unclosed(older_than: timedelta) -> list[Run]:

@@ -53,19 +53,23 @@ class OrmCheckpointer(BaseCheckpointSaver[str]):
         run: Run | None = where.get(RUN_KEY)
         if run is not None:
             notes["souveraine_run"] = str(run.pk)
-        key = {"thread": where["thread_id"], "namespace": where.get("checkpoint_ns", "")}
+        row = CheckpointRow(
+            thread=where["thread_id"],
+            namespace=where.get("checkpoint_ns", ""),
+            checkpoint_id=checkpoint["id"],
+            parent_id=where.get("checkpoint_id") or "",
+            kind=kind,
+            data=data,
+            metadata=notes,
+        )
         with self._write(config):
-            CheckpointRow.objects.update_or_create(
-                **key,
-                checkpoint_id=checkpoint["id"],
-                defaults={
-                    "parent_id": where.get("checkpoint_id") or "",
-                    "kind": kind,
-                    "data": data,
-                    "metadata": notes,
-                },
+            CheckpointRow.objects.bulk_create(
+                [row],
+                update_conflicts=True,
+                unique_fields=["thread", "namespace", "checkpoint_id"],
+                update_fields=["parent_id", "kind", "data", "metadata"],
             )
-        return _config(key["thread"], key["namespace"], checkpoint["id"])
+        return _config(row.thread, row.namespace, row.checkpoint_id)
 
     def put_writes(
         self,
@@ -76,22 +80,29 @@ class OrmCheckpointer(BaseCheckpointSaver[str]):
     ) -> None:
         """Store a task's writes; the same index again replaces it. Raises Fenced."""
         where = config["configurable"]
-        with self._write(config):
-            for index, (channel, value) in enumerate(writes):
-                kind, data = self.serde.dumps_typed(value)
-                CheckpointWrite.objects.update_or_create(
+        rows = []
+        for index, (channel, value) in enumerate(writes):
+            kind, data = self.serde.dumps_typed(value)
+            rows.append(
+                CheckpointWrite(
                     thread=where["thread_id"],
                     namespace=where.get("checkpoint_ns", ""),
                     checkpoint_id=where["checkpoint_id"],
                     task_id=task_id,
+                    task_path=task_path,
                     index=WRITES_IDX_MAP.get(channel, index),
-                    defaults={
-                        "task_path": task_path,
-                        "channel": channel,
-                        "kind": kind,
-                        "data": data,
-                    },
+                    channel=channel,
+                    kind=kind,
+                    data=data,
                 )
+            )
+        with self._write(config):
+            CheckpointWrite.objects.bulk_create(
+                rows,
+                update_conflicts=True,
+                unique_fields=["thread", "namespace", "checkpoint_id", "task_id", "index"],
+                update_fields=["task_path", "channel", "kind", "data"],
+            )
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the named checkpoint, or the thread's newest."""

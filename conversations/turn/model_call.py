@@ -16,7 +16,9 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
+from agents.providers import registry
 from agents.providers.base import (
+    ChatMessage,
     ChatRequest,
     Delta,
     FinishDelta,
@@ -25,15 +27,18 @@ from agents.providers.base import (
     ToolCallDelta,
     UsageDelta,
 )
+from agents.providers.capabilities import fit, without_images
+from agents.providers.retry import Attempts, RetryPolicy
 from agents.services.memory import sync_blocks
 from conversations.models import Conversation, Message, Step
-from conversations.services.prompt import SYSTEM_SEQUENCE, ensure_system_message
+from conversations.services.prompt import SYSTEM_SEQUENCE, ensure_system_message, is_current
 from conversations.services.runs import fenced
 from conversations.services.window import estimate_text_tokens, fit_window
 from conversations.turn.context import PartialAnswer, TurnContext
 from conversations.turn.database import run_db
 from conversations.turn.emitter import StepStream
 from conversations.turn.history import compile_history
+from conversations.turn.think_tags import Piece, ThinkTagSplitter
 from souveraine.errors import ProviderError
 from souveraine.events.log import Fenced
 
@@ -79,13 +84,15 @@ def build_request(context: TurnContext) -> ChatRequest:
     """Compile the prompt from the present memory and the window. Writes only under the run's fence."""
     run = context.run
     sync_blocks(run.agent)
-    with fenced(run):
-        conversation = (
-            Conversation.objects.select_related("agent")
-            .select_for_update(of=("self",))
-            .get(pk=run.conversation_id)
-        )
-        ensure_system_message(conversation)
+    conversation = Conversation.objects.select_related("agent").get(pk=run.conversation_id)
+    if not is_current(conversation):
+        with fenced(run):
+            conversation = (
+                Conversation.objects.select_related("agent")
+                .select_for_update(of=("self",))
+                .get(pk=run.conversation_id)
+            )
+            ensure_system_message(conversation)
     override = run.request.get("override_system")
     system = (
         override or Message.objects.get(conversation=conversation, sequence=SYSTEM_SEQUENCE).text
@@ -102,7 +109,7 @@ def build_request(context: TurnContext) -> ChatRequest:
     options = run.agent.model_settings
     return ChatRequest(
         model=context.provider_model,
-        messages=compile_history(rows, system),
+        messages=_seen_by_model(context, compile_history(rows, system)),
         tools=schemas,
         context_window=context.context_window,
         temperature=options.get("temperature"),
@@ -112,29 +119,47 @@ def build_request(context: TurnContext) -> ChatRequest:
     )
 
 
+def _seen_by_model(context: TurnContext, messages: list[ChatMessage]) -> list[ChatMessage]:
+    model = registry.known_model(context.model_handle)
+    return messages if model is None or model.can("vision") else without_images(messages)
+
+
 class _Collector:
-    """Streams deltas on and collects the answer."""
+    """Streams deltas on and collects the answer; reasoning in think tags joins the other reasoning."""
 
     def __init__(self, context: TurnContext, stream: StepStream, partial: PartialAnswer) -> None:
         self._context, self._stream, self._partial = context, stream, partial
         self._calls: dict[int, _Call] = {}
+        self._splitter = ThinkTagSplitter()
         self.usage: UsageDelta | None = None
         self.finish_reason: str | None = None
         self.has_output = False
 
     async def take(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta):
-            self._partial.text.append(delta.text)
-            await self._output(self._stream.text(delta.text))
+            await self._pieces(self._splitter.feed(delta.text))
         elif isinstance(delta, ReasoningDelta):
-            self._partial.reasoning.append(delta.text)
-            await self._output(self._stream.reasoning(delta.text))
+            await self._pieces([("reasoning", delta.text)])
         elif isinstance(delta, ToolCallDelta):
+            await self.flush()
             await self._tool_call(delta)
         elif isinstance(delta, UsageDelta):
             self.usage = delta
         elif isinstance(delta, FinishDelta):
             self.finish_reason = delta.reason
+
+    async def flush(self) -> None:
+        """Stream what was held back as the possible start of a tag."""
+        await self._pieces(self._splitter.end())
+
+    async def _pieces(self, pieces: list[Piece]) -> None:
+        for kind, text in pieces:
+            if kind == "text":
+                self._partial.text.append(text)
+                await self._output(self._stream.text(text))
+            else:
+                self._partial.reasoning.append(text)
+                await self._output(self._stream.reasoning(text))
 
     async def _output(self, emit: Any) -> None:
         if not self.has_output:
@@ -179,12 +204,14 @@ def _unique_ids(calls: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 async def call_model(context: TurnContext) -> Message:
-    """Make the call, stream it, store it. Transient errors before any output are retried with back-off.
+    """Make the call, stream it, store it. Transient errors before any output are retried with back-off,
+    then with the provider's fallbacks; one that answers stays for the rest of the turn.
 
     Raises ProviderError when it fails for good, Fenced when the run was taken over.
     """
-    retries = settings.CONFIG["SOUVERAINE_MODEL_RETRIES"]
-    for attempt in range(retries + 1):
+    default = RetryPolicy(settings.CONFIG["SOUVERAINE_MODEL_RETRIES"], FIRST_RETRY_SECONDS)
+    attempts = Attempts.of(context.provider, context.provider_model, default)
+    while True:
         request = await run_db(build_request, context)
         partial = PartialAnswer(uuid.uuid4(), uuid.uuid4())
         context.partial = partial
@@ -196,17 +223,13 @@ async def call_model(context: TurnContext) -> Message:
             async with aclosing(context.provider.stream(request)) as deltas:
                 async for delta in deltas:
                     await collector.take(delta)
+            await collector.flush()
             answer = collector.answer()
             _refuse_empty(answer, context)
         except ProviderError as exc:
-            if exc.is_transient and not collector.has_output and attempt < retries:
-                logger.info(
-                    "event=model_retry run_id=run-%s attempt=%d error=%s",
-                    context.run.pk,
-                    attempt + 1,
-                    exc.error_type,
-                )
-                await asyncio.sleep(FIRST_RETRY_SECONDS * 2**attempt)
+            wait_seconds = None if collector.has_output else attempts.after(exc)
+            if wait_seconds is not None:
+                await _before_retry(context, attempts.model, exc, wait_seconds)
                 continue
             await run_db(_store_failed_step, context, partial, exc)
             raise
@@ -215,7 +238,37 @@ async def call_model(context: TurnContext) -> Message:
         if not context.emitter.is_token_mode:
             await context.emitter.message(message)
         return message
-    raise AssertionError("the last attempt returns or raises")
+
+
+async def _before_retry(
+    context: TurnContext, model: str, error: ProviderError, wait_seconds: float
+) -> None:
+    logger.info(
+        "event=model_retry run_id=run-%s model=%s error=%s wait_seconds=%.2f",
+        context.run.pk,
+        model,
+        error.error_type,
+        wait_seconds,
+    )
+    if model != context.provider_model:
+        _use_model(context, model)
+    await asyncio.sleep(wait_seconds)
+
+
+def _use_model(context: TurnContext, model: str) -> None:
+    """Go on with another model of the same provider, within what it can."""
+    context.provider_model = model
+    context.model_handle = f"{context.provider.name}/{model}"
+    fitted = fit(
+        registry.known_model(context.model_handle),
+        handle=context.model_handle,
+        context_window=context.context_window,
+        has_tools=bool(context.tools),
+    )
+    context.context_window = fitted.context_window
+    context.tools = context.tools if fitted.uses_tools else []
+    for notice in fitted.notices:
+        logger.warning("event=model_notice run_id=run-%s notice=%s", context.run.pk, notice)
 
 
 def _refuse_empty(answer: Answer, context: TurnContext) -> None:

@@ -19,7 +19,7 @@ from langgraph.graph.state import CompiledStateGraph
 from agents.models import Agent
 from agents.providers import registry
 from agents.selectors import attached_tools
-from agents.services.memory import repository_of
+from agents.services.memory import take_up_edits
 from conversations.models import Conversation, Run, Step
 from conversations.services import mirror, runs
 from conversations.turn.checkpointer import RUN_KEY
@@ -168,7 +168,7 @@ class TurnRunner:
         }
         # Rows are the truth: the state is derived from them, for a new turn as for one taken over.
         state: TurnState = await run_db(derive_state, run)
-        result = await self._graph.ainvoke(state, config, context=context, durability="sync")
+        result = await self._graph.ainvoke(state, config, context=context, durability="async")
         return str(result["stop_reason"])
 
     async def _after_cancel(self, emitter: Emitter) -> tuple[str, dict[str, Any] | None]:
@@ -199,17 +199,8 @@ class TurnRunner:
         )
 
 
-def take_up_edits(agent: Agent) -> None:
-    """Commit what a person has edited in the work tree; a tree that cannot be read does not stop the turn."""
-    try:
-        repository_of(agent).import_worktree_changes()
-    except SouveraineError as exc:
-        logger.warning("event=edits_not_taken_up agent_id=agent-%s error=%s", agent.pk, exc.message)
-
-
 def _after_end(run: Run, last_seq: int) -> None:
-    runs.note_progress(run, last_seq)
-    runs.close_stream(run.pk)
+    runs.close_stream(run.pk, last_seq)
     conversation = Conversation.objects.get(pk=run.conversation_id)
     try:
         mirror.append_messages(conversation)

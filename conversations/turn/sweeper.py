@@ -49,7 +49,7 @@ def close(run: Run) -> None:
             log.append(run.pk, run.fence + 1, missing, min_seq=run.last_event_seq)
         except Fenced:
             logger.info("event=stream_closed_elsewhere run_id=run-%s", run.pk)
-    runs.close_stream(run.pk)
+    runs.close_stream(run.pk, log.last_seq(run.pk))
 
 
 def _present_types(run: Run) -> set[str]:

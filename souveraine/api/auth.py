@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from agents.actor import Actor, keyless_actor
 from agents.services.keys import authenticate_key
 from souveraine.errors import Forbidden, Unauthorized
+from souveraine.lib.program import program_name
 
 
 def _presented_key(request: Request) -> str | None:
@@ -38,7 +39,7 @@ class KeyAuthentication(BaseAuthentication):
             if refusal is not None:
                 what = "This API key is not valid" if key else "An API key is needed"
                 raise Unauthorized(
-                    f"Unauthorized. {what}: {refusal}. Make one with `manage.py createkey` and send it as "
+                    f"Unauthorized. {what}: {refusal}. Make one with `{program_name()} createkey` and send it as "
                     "`Authorization: Bearer <key>`."
                 )
             actor = keyless_actor()

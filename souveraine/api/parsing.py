@@ -50,7 +50,9 @@ class StrictJSONParser(BaseParser):
         if not raw.strip():
             return {}
         try:
-            data = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite)
+            data = json.loads(
+                raw.decode("utf-8"), parse_constant=_refuse_constant, parse_float=_finite
+            )
         except UnicodeDecodeError as exc:
             raise failed("json_invalid", ("body", exc.start), "The body is not UTF-8") from None
         except json.JSONDecodeError as exc:

@@ -20,6 +20,7 @@ from redis.backoff import ExponentialWithJitterBackoff
 from redis.retry import Retry
 
 from souveraine.errors import Unavailable
+from souveraine.lib.program import program_name
 
 CONNECT_TIMEOUT_SECONDS = 3.0
 COMMAND_TIMEOUT_SECONDS = 5.0  # an answer takes microseconds; longer means Redis is stuck or gone
@@ -71,7 +72,7 @@ def configured_url() -> str:
     url = str(settings.REDIS_URL or "")
     if not url:
         raise Unavailable(
-            "No Redis is configured for this process. Start it with `manage.py serve`, "
+            f"No Redis is configured for this process. Start it with `{program_name()} serve`, "
             "or set REDIS_URL."
         )
     return url

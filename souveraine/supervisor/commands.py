@@ -12,6 +12,8 @@ from souveraine.supervisor.processes import ChildSpec
 
 DRAIN_MARGIN_SECONDS = 5.0  # what the worker needs for its own end after the turns' deadline
 WEB_STOP_SECONDS = 10.0
+# Not manage.py: an installed copy has none.
+_MANAGE = (sys.executable, "-m", "souveraine")
 
 
 @dataclass(frozen=True)
@@ -62,12 +64,12 @@ class ServeOptions:
 
     def release_leases(self, environment: Mapping[str, str], worker_pid: int) -> ChildSpec:
         """The one-off command that gives a dead worker's runs back; harmless when repeated."""
-        command = (sys.executable, "manage.py", "release_leases", "--pid", str(worker_pid))
+        command = (*_MANAGE, "release_leases", "--pid", str(worker_pid))
         return ChildSpec("release", command, environment, self.base_dir)
 
     def greeting(self, environment: Mapping[str, str]) -> ChildSpec:
         """The one-off command that looks for a model and says what to do next."""
-        command = (sys.executable, "manage.py", "serve", "--greet")
+        command = (*_MANAGE, "serve", "--greet")
         return ChildSpec("serve", command, environment, self.base_dir)
 
 

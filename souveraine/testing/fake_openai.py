@@ -3,9 +3,10 @@
     python -m souveraine.testing.fake_openai --port 9090
 
 The last user message may end in `## {json}`: {"text", "words", "delay_ms", "first_ms", "tool": {"name",
-"arguments"}, "status", "cut_after"}. With `tool`, the first answer calls it and the one after its
-return is text. Nothing is random. `GET /requests` lists what was asked, `/open` how many answers are
-being written.
+"arguments"}, "status", "cut_after", "id"}. With `tool`, the first answer calls it and the one after
+its return is text. Nothing is random. `GET /requests` lists the last 1,000 requests, `/open` says how
+many answers are being written, `/times?id=` when (CLOCK_MONOTONIC seconds) the last call with that id
+was received, sent its first token and ended.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import threading
 import time
+from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -27,8 +29,10 @@ class State:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.requests: list[dict[str, Any]] = []
+        self.requests: deque[dict[str, Any]] = deque(maxlen=1000)
+        self.number = 0
         self.open_answers = 0
+        self.times: dict[str, dict[str, float]] = {}
 
 
 def text_of(message: dict[str, Any]) -> str:
@@ -70,6 +74,7 @@ class Handler(BaseHTTPRequestHandler):
     """GET /v1/models, POST /v1/chat/completions, GET /requests, GET /open."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     state: State
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -90,7 +95,9 @@ class Handler(BaseHTTPRequestHandler):
                 200, {"object": "list", "data": [{"id": MODEL, "context_length": CONTEXT_WINDOW}]}
             )
         elif self.path == "/requests":
-            self._json(200, self.state.requests)
+            self._json(200, list(self.state.requests))
+        elif self.path.startswith("/times?id="):
+            self._json(200, self.state.times.get(self.path.partition("=")[2], {}))
         elif self.path == "/open":
             self._json(200, self.state.open_answers)
         else:
@@ -99,19 +106,30 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a chat completion as a stream."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        times = {"received": time.monotonic()}
         with self.state.lock:
             self.state.requests.append(body)
-            number = len(self.state.requests)
+            self.state.number = number = self.state.number + 1
             self.state.open_answers += 1
+        instructions = plan(body["messages"])
         try:
-            self._complete(plan(body["messages"]), number, body)
+            self._complete(instructions, number, body, times)
+            times["end"] = time.monotonic()
+            if "id" in instructions:
+                self.state.times[instructions["id"]] = times
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
             with self.state.lock:
                 self.state.open_answers -= 1
 
-    def _complete(self, instructions: dict[str, Any], number: int, body: dict[str, Any]) -> None:
+    def _complete(
+        self,
+        instructions: dict[str, Any],
+        number: int,
+        body: dict[str, Any],
+        times: dict[str, float],
+    ) -> None:
         if instructions.get("status"):
             self._json(
                 instructions["status"],
@@ -129,6 +147,7 @@ class Handler(BaseHTTPRequestHandler):
             if instructions.get("cut_after") == index:
                 self.connection.close()
                 return
+            times.setdefault("first", time.monotonic())
             self._frame(number, delta, None)
             time.sleep(instructions.get("delay_ms", 0) / 1000)
         self._frame(number, {}, "tool_calls" if instructions.get("tool") else "stop")

@@ -11,14 +11,39 @@ import re
 from typing import Any
 
 FIXED_KEYS = frozenset(
-    "message_type stop_reason error_type role order agent_type label type status provider_type "
-    "provider_category run_type step_count is_deleted model_type".split()
+    [
+        "message_type",
+        "stop_reason",
+        "error_type",
+        "role",
+        "order",
+        "agent_type",
+        "label",
+        "type",
+        "status",
+        "provider_type",
+        "provider_category",
+        "run_type",
+        "step_count",
+        "is_deleted",
+        "model_type",
+    ]
 )
 FREE_KEYS = frozenset(
-    "json_schema args_json_schema source_code embedding_config compaction_settings reasoning "
-    "completion_tokens_details prompt_tokens_details".split()
+    [
+        "json_schema",
+        "args_json_schema",
+        "source_code",
+        "embedding_config",
+        "compaction_settings",
+        "reasoning",
+        "completion_tokens_details",
+        "prompt_tokens_details",
+    ]
 )
-ID = re.compile(r"^(agent|block|conv|message|run|step|tool)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+ID = re.compile(
+    r"^(agent|block|conv|message|run|step|tool)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+)
 NAMED = ("label", "handle")
 
 
@@ -73,7 +98,9 @@ def compare(look: Any, got: Any, where: str, bound: dict[str, str]) -> list[str]
     return _compare_objects(look, got, where, bound)
 
 
-def _compare_objects(look: dict[str, Any], got: Any, where: str, bound: dict[str, str]) -> list[str]:
+def _compare_objects(
+    look: dict[str, Any], got: Any, where: str, bound: dict[str, str]
+) -> list[str]:
     if not isinstance(got, dict):
         return [f"{where}: an object was expected, not {got!r:.80}"]
     found = []

@@ -498,6 +498,9 @@ class StubRepository:
     def head(self) -> str:
         return "0" * 40
 
+    def import_worktree_changes(self) -> None:
+        """Nothing changes by itself here."""
+
     def list(self, prefix: str = "") -> list[Any]:
         return [type("Entry", (), {"path": "system/stub.md"})()]
 

@@ -84,7 +84,7 @@ def test_every_field_of_a_block_round_trips_and_null_clears(idle_api: Api) -> No
         "label": "project/plan",
         "value": "---\nnot: front matter\n---\nä\n\n",
         "limit": 500,
-        "description": "two\nlines: \"quoted\"",
+        "description": 'two\nlines: "quoted"',
         "read_only": False,
         "metadata": {"k": [1, {"a": None}]},
         "tags": ["a", "b"],

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,17 @@ from tests.conftest import Answer, Api
 
 GOLDEN = json.loads((Path(__file__).parent / "golden.json").read_text())
 EXCHANGES: list[dict[str, Any]] = GOLDEN["exchanges"]
-NO_ID = "00000000-0000-4000-8000-000000000000"
+PLAIN = [
+    "health",
+    "models",
+    "models/embedding",
+    "agents",
+    "agents/count",
+    "blocks",
+    "blocks/count",
+    "conversations",
+    "runs",
+]
 
 # Number of the exchange: (what is expected here instead, why). A number as `status`; a pattern of the
 # differences' texts to accept as `accept`; a pattern of the error text as `detail`.
@@ -34,7 +43,10 @@ DIFFERENCES: dict[int, tuple[dict[str, Any], str]] = {
     12: ({"accept": "tool"}, "an agent of an old type gets the tools of the new one"),
     13: ({"accept": "tool_rules"}, "an agent of an old type gets the tools of the new one"),
     19: ({"accept": "answer.tags: the list is empty"}, "include limits for every caller"),
-    28: ({"status": 400, "detail": "would hold 50 characters, its limit is 10"}, "limits hold"),
+    28: (
+        {"status": 400, "detail": "would hold 50 characters, its limit is 10"},
+        "limits and read_only hold",
+    ),
     35: ({"accept": "stderr"}, "what went wrong in a tool stands in tool_return"),
     42: ({"status": 200}, "streaming=true works for every client, not only for 1.x SDKs"),
     69: ({"status": 200}, "following a run needs no body"),
@@ -56,20 +68,44 @@ DIFFERENCES: dict[int, tuple[dict[str, Any], str]] = {
     111: ({"detail": "^Run not found with id="}, "no inner state of the server in errors"),
     112: ({"detail": "^Run not found with id="}, "no inner state of the server in errors"),
     113: ({"status": 200}, "without a model the default one is taken"),
-    114: ({"detail": "^NOT_FOUND: Handle openai-proxy/nope not found, must be one of"}, "names them"),
+    114: (
+        {"detail": "^NOT_FOUND: Handle openai-proxy/nope not found, must be one of"},
+        "names them",
+    ),
     118: ({"status": 400, "detail": "Duplicate block label 'human'"}, "labels are unique"),
     122: ({"detail": "'role'"}, "the list of errors is of our own body classes"),
-    123: ({"detail": "Cannot specify both 'input' and 'messages'"}, "the body is echoed as it was given"),
+    123: (
+        {"detail": "Cannot specify both 'input' and 'messages'"},
+        "the body is echoed as it was given",
+    ),
     124: ({"detail": "'content'"}, "the list of errors is of our own body classes"),
-    125: ({"status": 422, "detail": "NUL character"}, "what cannot be stored everywhere is refused"),
-    126: ({"status": 422, "detail": "lone surrogate"}, "what cannot be stored everywhere is refused"),
-    127: ({"status": 422, "detail": "NUL character"}, "what cannot be stored everywhere is refused"),
+    125: (
+        {"status": 422, "detail": "NUL character"},
+        "what cannot be stored everywhere is refused",
+    ),
+    126: (
+        {"status": 422, "detail": "lone surrogate"},
+        "what cannot be stored everywhere is refused",
+    ),
+    127: (
+        {"status": 422, "detail": "NUL character"},
+        "what cannot be stored everywhere is refused",
+    ),
     130: ({"status": 422, "detail": "'limit'"}, "a wrong limit is the caller's error"),
     131: ({"status": 422, "detail": "'limit'"}, "a wrong limit is the caller's error"),
-    132: ({"status": 404, "detail": "not found"}, "an unknown cursor is an error, not a first page"),
+    132: (
+        {"status": 404, "detail": "not found"},
+        "an unknown cursor is an error, not a first page",
+    ),
     136: ({"accept": "embedding"}, "without a model the default one is taken"),
-    137: ({"detail": "^NOT_FOUND: Handle openai-proxy/nope not found, must be one of"}, "names them"),
-    138: ({"detail": "^NOT_FOUND: Handle openai-proxy/nope not found, must be one of"}, "names them"),
+    137: (
+        {"detail": "^NOT_FOUND: Handle openai-proxy/nope not found, must be one of"},
+        "names them",
+    ),
+    138: (
+        {"detail": "^NOT_FOUND: Handle openai-proxy/nope not found, must be one of"},
+        "names them",
+    ),
     151: ({"detail": "^Agent with ID .* not found$"}, "no inner state of the server in errors"),
 }
 # Differences in every exchange: a pattern of the difference's text, and why.
@@ -232,7 +268,6 @@ class Replay:
                 found.append(f"the kinds differ: {have} instead of {wanted}")
         return found
 
-
     def message_list_differences(self, got: Any) -> list[str]:
         """Compare each message with a recorded one of its type, whichever list it was in."""
         if not isinstance(got, list) or not got:
@@ -277,6 +312,6 @@ def test_each_deliberate_difference_is_told_in_the_documentation() -> None:
 
 
 def test_no_list_or_collection_answers_with_a_redirect(api: Api) -> None:
-    for path in ("health", "models", "models/embedding", "agents", "agents/count", "blocks", "runs"):
+    for path in PLAIN:
         for slash in ("", "/"):
             assert api.get(f"/v1/{path}{slash}").status == 200, path + slash

@@ -116,7 +116,9 @@ def test_types_are_chosen_and_an_assistant_row_is_several_messages(api: Api, pro
     ]
     assert len({m["id"] for m in found[2:5]}) == 1
     assert len({m["otid"] for m in found}) == len(found)
-    query = "include_return_message_types=user_message&include_return_message_types=tool_call_message"
+    query = (
+        "include_return_message_types=user_message&include_return_message_types=tool_call_message"
+    )
     chosen = api.get(f"{path}?{query}").json()
     assert [m["message_type"] for m in chosen] == ["user_message", "tool_call_message"]
 

@@ -25,7 +25,12 @@ def node_client() -> Path:
 @pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
 def test_main_job(server: Serve, node_client: Path) -> None:
     ran = subprocess.run(
-        ["node", "main_job.mjs", server.url], cwd=node_client, capture_output=True, text=True, timeout=120, check=False
+        ["node", "main_job.mjs", server.url],
+        cwd=node_client,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     seen = json.loads(ran.stdout)

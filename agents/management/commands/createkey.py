@@ -10,6 +10,7 @@ from agents.actor import ALL_SCOPES, first_user
 from agents.models import User
 from agents.services.keys import create_key
 from souveraine.errors import SouveraineError
+from souveraine.lib.program import command_line
 
 
 class Command(BaseCommand):
@@ -30,7 +31,8 @@ class Command(BaseCommand):
             found = User.objects.filter(username=options["user"]).first()
             if found is None:
                 raise CommandError(
-                    f"There is no user {options['user']!r}. Make one with `manage.py createadmin`."
+                    f"There is no user {options['user']!r}. "
+                    f"Make one with `{command_line('createadmin')}`."
                 )
             owner = found
         try:

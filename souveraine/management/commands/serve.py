@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connection, connections
-from django.db.migrations.executor import MigrationExecutor
+from django.db import connections
 from django.utils.module_loading import import_string
 
 from souveraine.errors import SouveraineError
+from souveraine.lib.program import command_line
+from souveraine.management import preparation
 from souveraine.supervisor import listen
 from souveraine.supervisor.commands import ServeOptions
 from souveraine.supervisor.lock import AlreadyServing, acquire
@@ -30,7 +30,6 @@ from souveraine.supervisor.processes import Console
 from souveraine.supervisor.redis import RedisUnavailable, choose
 from souveraine.supervisor.server import Plan
 
-HAS_USABLE_KEY = "agents.services.keys.has_usable_key"
 DEFAULT_MODEL = "agents.providers.registry.default_model"
 ENSURE_DEMO_MODEL = "agents.providers.demo.ensure_demo_model"
 
@@ -51,14 +50,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until stopped. Raises CommandError with one clear text when it cannot start."""
         config = settings.CONFIG
-        serve_options = ServeOptions(
-            base_dir=settings.BASE_DIR,
-            data_dir=settings.DATA_DIR,
-            host=options["host"] or config["SOUVERAINE_HOST"],
-            port=options["port"] or config["SOUVERAINE_PORT"],
-            concurrency=config["SOUVERAINE_WORKER_CONCURRENCY"],
-            shutdown_timeout_seconds=config["SHUTDOWN_TIMEOUT"],
-        )
+        serve_options = preparation.serve_options(config, options["host"], options["port"])
         if options["greet"]:
             _Greeter(serve_options, config, lambda text: print(text, flush=True)).run()
             return
@@ -69,8 +61,6 @@ class Command(BaseCommand):
             plan = _prepare(serve_options, config, console)
         except (AlreadyServing, listen.CannotListen, RedisUnavailable) as exc:
             raise CommandError(str(exc)) from None
-        except DatabaseError as exc:
-            raise CommandError(f"The database cannot be used: {exc}. See DATABASE_URL.") from None
         except KeyboardInterrupt:
             raise CommandError("Stopped before anything was started.", returncode=130) from None
         _become_supervisor(plan)
@@ -90,8 +80,8 @@ def _prepare(options: ServeOptions, config: Any, console: Console) -> Plan:
     try:
         listener = listen.bind(options.host, options.port)
         choice = choose(config["REDIS_URL"], config["SOUVERAINE_REDIS_SERVER"])
-        _migrate(console)
-        _refuse_open_door(options.host)
+        preparation.prepare_database(console.say)
+        preparation.refuse_open_door(options.host)
         connections.close_all()
     except BaseException:
         lock.close()
@@ -112,26 +102,6 @@ def _become_supervisor(plan: Plan) -> NoReturn:
     os.execv(  # noqa: S606
         sys.executable, [sys.executable, "-m", "souveraine.supervisor", plan.to_json()]
     )
-
-
-def _refuse_open_door(host: str) -> None:
-    if listen.is_loopback(host):
-        return
-    has_usable_key: Callable[[], bool] = import_string(HAS_USABLE_KEY)
-    if not has_usable_key():
-        raise CommandError(
-            f"{host} can be reached from other machines, and there is no API key yet. Make one "
-            "with `manage.py createkey` and start again, or set SOUVERAINE_HOST=127.0.0.1."
-        )
-
-
-def _migrate(console: Console) -> None:
-    """Bring the database up to date; costs next to nothing when it is."""
-    executor = MigrationExecutor(connection)
-    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    if plan:
-        console.say(f"Preparing the database ({len(plan)} migrations) …")
-        call_command("migrate", interactive=False, verbosity=0)
 
 
 @dataclass
@@ -193,6 +163,6 @@ def _next_steps(url: str, handle: str) -> str:
         f"  any Letta client, with the base URL {url}\n"
         f"  curl -s {url}/v1/agents/ -H 'Content-Type: application/json' "
         f'-d \'{{"name": "first"{model}}}\'\n'
-        f"  {sys.executable} manage.py createadmin makes a login for {url}/admin/\n"
+        f"  {command_line('createadmin')} makes a login for {url}/admin/\n"
         "Ctrl-C stops the server."
     )

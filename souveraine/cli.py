@@ -1,0 +1,21 @@
+"""The `souveraine` command of an installed copy; in a checkout `manage.py` calls the same `main`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from django.core.management import execute_from_command_line
+
+
+def main() -> None:
+    """Run a management command (`serve`, `check`, `createkey`, …) on Souveraine's settings.
+
+    An explicit DJANGO_SETTINGS_MODULE is respected.
+    """
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "souveraine.settings")
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()

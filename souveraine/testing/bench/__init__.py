@@ -1,0 +1,3 @@
+"""Benchmarks of a whole server on this machine: `make bench`, `make bench-start`."""
+
+from __future__ import annotations
