@@ -7,6 +7,7 @@ A block of several agents is the row; the files are projections of it (architect
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
@@ -30,9 +31,10 @@ from memfs import (
     render_block_file,
 )
 from souveraine import ids
-from souveraine.errors import NotFound
+from souveraine.errors import NotFound, SouveraineError
 from souveraine.lib.replaceable import Replaceable
 
+logger = logging.getLogger(__name__)
 GIT_MEMORY_TAG = "git-memory-enabled"
 
 
@@ -145,9 +147,13 @@ def sync_blocks(agent: Agent) -> Agent:
 def take_up_edits(agent: Agent) -> Agent:
     """Commit what people changed in the work tree (as `user`), then bring the rows up to HEAD.
 
-    For reads that people make right after an edit; looks at every file (1 ms, 5 ms at 1,000 files).
+    For turns, and for reads that people make right after an edit; looks at every file (1 ms, 5 ms at
+    1,000 files). A tree that cannot be read is logged: it must stop neither.
     """
-    repository_of(agent).import_worktree_changes()
+    try:
+        repository_of(agent).import_worktree_changes()
+    except SouveraineError as exc:
+        logger.warning("event=edits_not_taken_up agent_id=agent-%s error=%s", agent.pk, exc.message)
     return sync_blocks(agent)
 
 

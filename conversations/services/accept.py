@@ -129,7 +129,8 @@ def _store(
     live = Run.objects.filter(conversation=conversation, status__in=ACTIVE).first()
     if live is not None:
         raise ConversationBusy(f"run-{live.pk}")
-    ensure_system_message(conversation)
+    if not conversation.last_sequence:  # the worker refreshes it; here it only has to come first
+        ensure_system_message(conversation)
     first = conversation.last_sequence + 1 if earlier is None else earlier.first_sequence
     run = Run.objects.create(
         conversation=conversation,

@@ -13,7 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
-from conversations.models import Conversation, Message, Run, Step
+from conversations.models import Message, Run, Step
 from conversations.services.prompt import SYSTEM_SEQUENCE
 from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
@@ -37,29 +37,24 @@ class TurnState(TypedDict):
 
 def derive_state(run: Run) -> TurnState:
     """Return where the turn stands, from the rows alone."""
-    conversation = Conversation.objects.get(pk=run.conversation_id)
-    newest = Message.objects.filter(conversation=conversation).order_by("-sequence").first()
-    pending: Next = "agent"
-    if pending_message(conversation.pk) is not None:
-        pending = "tools"
-    elif (
-        newest is not None
-        and newest.role == Message.Role.ASSISTANT
-        and newest.sequence >= run.first_sequence
-    ):
-        pending = "end"
-    return _state(
-        conversation, Step.objects.filter(run=run, status="success").count(), pending, newest
+    newest = (
+        Message.objects.filter(conversation_id=run.conversation_id).order_by("-sequence").first()
     )
+    if newest is None or newest.role == Message.Role.USER:
+        return _state(newest, 0, "agent")
+    steps = Step.objects.filter(run=run, status="success").count()
+    if pending_message(run.conversation_id) is not None:
+        return _state(newest, steps, "tools")
+    is_answered = newest.role == Message.Role.ASSISTANT and newest.sequence >= run.first_sequence
+    return _state(newest, steps, "end" if is_answered else "agent")
 
 
-def _state(
-    conversation: Conversation, steps: int, pending: Next, newest: Message | None
-) -> TurnState:
+def _state(newest: Message | None, steps: int, pending: Next) -> TurnState:
+    sequence = newest.sequence if newest else SYSTEM_SEQUENCE
     return {
-        "last_sequence": conversation.last_sequence,
+        "last_sequence": sequence,
         "last_message_id": ids.make(ids.MESSAGE, newest.id) if newest else None,
-        "message_count": conversation.last_sequence - SYSTEM_SEQUENCE,
+        "message_count": sequence - SYSTEM_SEQUENCE,
         "steps": steps,
         "pending": pending,
         "stop_reason": "end_turn",

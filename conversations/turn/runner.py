@@ -12,7 +12,6 @@ import uuid
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Sum
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 
@@ -44,26 +43,29 @@ class Released(Exception):
     """The worker gives the run back: it shuts down, or cannot renew its lease."""
 
 
+USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "cached_input_tokens", "reasoning_tokens")
+
+
 def load_usage(run: Run) -> dict[str, Any]:
-    """Return the run's usage: sums over its steps, `context_tokens` of the last one."""
-    steps = Step.objects.filter(run=run, status="success")
-    totals = steps.aggregate(
-        prompt=Sum("prompt_tokens"),
-        completion=Sum("completion_tokens"),
-        cached=Sum("cached_input_tokens"),
-        reasoning=Sum("reasoning_tokens"),
+    """Return the run's usage: sums over its steps, `context_tokens` of the last one; null = not told."""
+    steps = list(
+        Step.objects.filter(run=run, status="success").order_by("index").values_list(*USAGE_FIELDS)
     )
-    last = steps.order_by("-index").first()
-    prompt, completion = totals["prompt"] or 0, totals["completion"] or 0
+    prompt, completion = sum(step[0] for step in steps), sum(step[1] for step in steps)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "step_count": steps.count(),
-        "cached_input_tokens": totals["cached"],
-        "reasoning_tokens": totals["reasoning"],
-        "context_tokens": last.prompt_tokens + last.completion_tokens if last else None,
+        "cached_input_tokens": _sum_told([step[2] for step in steps]),
+        "reasoning_tokens": _sum_told([step[3] for step in steps]),
+        "step_count": len(steps),
+        "context_tokens": steps[-1][0] + steps[-1][1] if steps else None,
     }
+
+
+def _sum_told(values: list[int | None]) -> int | None:
+    told = [value for value in values if value is not None]
+    return sum(told) if told else None
 
 
 class TurnRunner:

@@ -127,6 +127,30 @@ async def test_num_ctx_is_sent_by_a_server_without_show(server: WireServer) -> N
     assert server.bodies(CHAT)[0]["tools"]
 
 
+@pytest.mark.parametrize(
+    ("words", "read", "is_told"),
+    [(6000, 4096, False), (20000, 4096, True), (20000, 0, False), (300, 20, False)],
+)
+async def test_prompt_that_was_cut_is_logged(
+    server: WireServer, caplog: pytest.LogCaptureFixture, words: int, read: int, is_told: bool
+) -> None:
+    server.on(SHOW, shown()).on(CHAT, ndjson({**END, "prompt_eval_count": read}))
+    await collect(provider(server.url), ask("qwen3", "word " * words, context_window=8000))
+    told = [r.getMessage() for r in caplog.records if "event=prompt_cut" in r.getMessage()]
+    assert bool(told) == is_told
+    if told:
+        assert "prompt_eval_count=4096" in told[0]
+        assert "num_ctx=8000" in told[0]
+
+
+async def test_inline_image_given_as_a_data_url_is_sent(server: WireServer) -> None:
+    server.on(SHOW, shown("vision")).on(CHAT, ndjson(END))
+    part = {"type": "image", "source": {"type": "url", "url": "data:image/png;base64,UE5H"}}
+    request = ChatRequest("qwen3", [ChatMessage("user", [{"type": "text", "text": "see"}, part])])
+    await collect(provider(server.url), request)
+    assert server.bodies(CHAT)[0]["messages"][0]["images"] == ["UE5H"]
+
+
 async def test_model_without_tools_and_thinking_is_not_asked_for_them(server: WireServer) -> None:
     server.on(SHOW, shown()).on(CHAT, ndjson(END))
     await collect(provider(server.url), ask("tiny", tools=[NESTED]))

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from agents.providers import registry
+from agents.providers.anthropic import AnthropicProvider
 from agents.providers.base import ModelInfo
+from agents.providers.bifrost import BifrostProvider
 from agents.providers.errors import Endpoint, from_status
 from agents.providers.ollama import OllamaProvider
 from agents.providers.openai import OpenAIProvider
@@ -58,7 +60,9 @@ def test_it_works() -> None:
 def urls() -> dict[str, str]:
     known = registry.providers().items()
     return {
-        name: p.endpoint.url for name, p in known if isinstance(p, OpenAIProvider | OllamaProvider)
+        name: p.endpoint.url
+        for name, p in known
+        if isinstance(p, OpenAIProvider | OllamaProvider | AnthropicProvider)
     }
 
 
@@ -72,6 +76,22 @@ def test_only_what_is_configured_is_there(configure: Any) -> None:
         "bifrost": "http://b:8080/v1",
         "ollama": "http://127.0.0.1:1",
     }
+    configure(ANTHROPIC_API_KEY="sk-ant")
+    assert urls()["anthropic"] == "https://api.anthropic.com/v1"
+    configure(ANTHROPIC_BASE_URL="gateway:9/anthropic/v1/")
+    assert urls()["anthropic"] == "http://gateway:9/anthropic/v1"
+
+
+@pytest.mark.parametrize("url", ["b:8080", "http://b:8080/", "http://b:8080/v1", "b:8080/v1/"])
+def test_bifrosts_address_gets_its_v1_once(configure: Any, url: str) -> None:
+    configure(
+        BIFROST_BASE_URL=url, BIFROST_VIRTUAL_KEY="vk-1", BIFROST_FALLBACKS="openai/a, bifrost/b"
+    )
+    bifrost = registry.providers()["bifrost"]
+    assert isinstance(bifrost, BifrostProvider)
+    assert bifrost.endpoint.url == "http://b:8080/v1"
+    assert (bifrost.endpoint.virtual_key, bifrost.endpoint.api_key) == ("vk-1", "")
+    assert bifrost.fallbacks == ["openai/a", "b"]
 
 
 def test_handle_is_split_at_the_first_slash_and_old_names_work() -> None:

@@ -20,6 +20,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from souveraine.checks import local_findings
 from souveraine.errors import SouveraineError
 from souveraine.lib.program import command_line
 from souveraine.management import preparation
@@ -55,8 +56,8 @@ class Command(BaseCommand):
             _Greeter(serve_options, config, lambda text: print(text, flush=True)).run()
             return
         console = Console(sys.stdout)
-        for warning in config.warnings:
-            console.say(f"Warning: {warning}")
+        for finding in local_findings():
+            console.say(f"Warning: {finding.msg} {finding.hint}")
         try:
             plan = _prepare(serve_options, config, console)
         except (AlreadyServing, listen.CannotListen, RedisUnavailable) as exc:
