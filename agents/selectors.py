@@ -139,6 +139,14 @@ def tools_of(actor: Actor) -> QuerySet[Tool]:
     return Tool.objects.filter(Q(owner__isnull=True) | Q(owner=actor.user))
 
 
+def get_tool(actor: Actor, tool_id: uuid.UUID) -> Tool:
+    """Return one tool. Raises NotFound."""
+    tool = tools_of(actor).filter(pk=tool_id).first()
+    if tool is None:
+        raise NotFound(f"Tool with id {ids.make(ids.TOOL, tool_id)} not found")
+    return tool
+
+
 def agent_tags(agent: Agent) -> list[str]:
     """Return the tags in the order given (uses a prefetch when there is one)."""
     return [row.tag for row in sorted(agent.tag_rows.all(), key=lambda row: row.position)]

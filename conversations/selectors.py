@@ -153,6 +153,29 @@ def get_run(actor: Actor, run_id: uuid.UUID) -> Run:
     return run
 
 
+def steps_of(actor: Actor) -> QuerySet[Step]:
+    """Return the steps that the actor may see."""
+    return Step.objects.filter(agent__owner=actor.user)
+
+
+def get_step(actor: Actor, step_id: uuid.UUID) -> Step:
+    """Return one step. Raises NotFound."""
+    step = steps_of(actor).filter(pk=step_id).first()
+    if step is None:
+        raise NotFound(f"Step not found with id='{ids.make(ids.STEP, step_id)}'")
+    return step
+
+
+def get_message(actor: Actor, message_id: uuid.UUID) -> Message:
+    """Return one message. Raises NotFound."""
+    message = Message.objects.filter(
+        id=message_id, agent__owner=actor.user, conversation__deleted_at__isnull=True
+    ).first()
+    if message is None:
+        raise NotFound(f"Message not found with id='{ids.make(ids.MESSAGE, message_id)}'")
+    return message
+
+
 def active_run(conversation: Conversation) -> Run | None:
     """Return the conversation's live run, if there is one."""
     return Run.objects.filter(conversation=conversation, status__in=ACTIVE).first()

@@ -36,6 +36,7 @@ class AnthropicProvider:
         self.endpoint = endpoint
         self.name = endpoint.name
         self.timeout_seconds = timeout_seconds
+        self._without_temperature: set[str] = set()
 
     def list_models(self) -> list[ModelInfo]:
         """As ChatProvider says."""
@@ -77,13 +78,11 @@ class AnthropicProvider:
             ) from exc
 
     async def _events(self, request: ChatRequest) -> AsyncGenerator[dict[str, Any], None]:
-        url = join_url(self.endpoint.url, "messages")
-        headers = transport.headers_of(self.endpoint)
-        async with (
-            transport.async_client(url, self.timeout_seconds) as client,
-            client.stream("POST", url, json=payload(request), headers=headers) as response,
-        ):
-            await self._raise_for_status(response)
+        body = payload(request)
+        if request.model in self._without_temperature:
+            body.pop("temperature", None)
+        async with transport.async_client(self.endpoint.url, self.timeout_seconds) as client:
+            response = await self._send(client, body)
             chunks = response.aiter_bytes()
             async with aclosing(transport.lines(self.endpoint, chunks)) as lines:
                 async for line in lines:
@@ -91,15 +90,23 @@ class AnthropicProvider:
                     if field == b"data" and value.strip():
                         yield transport.json_line(self.endpoint, value.strip())
 
-    async def _raise_for_status(self, response: httpx.Response) -> None:
+    async def _send(self, client: httpx.AsyncClient, body: dict[str, Any]) -> httpx.Response:
+        """Give the opened event stream. Newer models refuse any temperature: then once without."""
+        url = join_url(self.endpoint.url, "messages")
+        headers = transport.headers_of(self.endpoint)
+        request = client.build_request("POST", url, json=body, headers=headers)
+        response = await client.send(request, stream=True)
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         if response.status_code < 400 and kind in ("text/event-stream", ""):
-            return
+            return response
         if response.status_code < 400:
             raise errors.not_understood(
                 self.endpoint, f"the answer is {kind} instead of an event stream"
             )
         text = transport.status_text(response.status_code, await response.aread())
+        if response.status_code == 400 and "temperature" in body and "temperature" in text:
+            self._without_temperature.add(body["model"])
+            return await self._send(client, {k: v for k, v in body.items() if k != "temperature"})
         wait = transport.retry_after(response.headers)
         raise errors.from_status(
             self.endpoint, response.status_code, text, retry_after_seconds=wait

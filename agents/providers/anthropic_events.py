@@ -122,7 +122,16 @@ class EventReader:
             + int(usage.get("cache_creation_input_tokens") or 0)
         )
         completion = int(usage.get("output_tokens") or 0)
-        return [UsageDelta(prompt, completion, prompt + completion, cached_input_tokens=cached)]
+        details = usage.get("output_tokens_details") or {}
+        return [
+            UsageDelta(
+                prompt,
+                completion,
+                prompt + completion,
+                cached_input_tokens=cached,
+                reasoning_tokens=details.get("thinking_tokens"),
+            )
+        ]
 
     def _error(self, error: object) -> Exception:
         error = error if isinstance(error, dict) else {"message": str(error)}

@@ -27,26 +27,32 @@ class Fit:
 
 
 def fit(
-    model: ModelInfo | None, *, handle: str, context_window: int | None, has_tools: bool
+    model: ModelInfo | None,
+    *,
+    handle: str,
+    context_window: int,
+    has_tools: bool,
+    is_agents_own: bool = True,
 ) -> Fit:
     """Fit an agent's wishes to a model; `model` None: nothing is known of it, so all is tried.
 
-    `context_window` is the wanted one, None when the model was not chosen with the agent.
+    `context_window` is the agent's; it says nothing of a model that was not chosen with it
+    (`is_agents_own` False): then that model's whole window is used.
     """
     if model is None:
-        return Fit(context_window or 0, has_tools)
+        return Fit(context_window, has_tools)
     notices = []
     if has_tools and not model.can("tools"):
         notices.append(
             f"The model {handle} cannot call tools, so it works without them: it reads its memory "
             "but cannot change it. Choose a model with the capability `tools` to give them back."
         )
-    if context_window and context_window > model.context_window:
+    if is_agents_own and context_window > model.context_window:
         notices.append(
             f"The context window of {context_window} tokens is larger than that of {handle}, so "
             f"{model.context_window} tokens are used."
         )
-    window = min(context_window or model.context_window, model.context_window)
+    window = min(context_window, model.context_window) if is_agents_own else model.context_window
     return Fit(window, has_tools and model.can("tools"), tuple(notices))
 
 

@@ -11,16 +11,20 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations.api.base import ApiView, cursor
+from conversations.api.bodies import Body
 from conversations.api.messages import FollowStream
 from conversations.api.streams import SseStream
 from conversations.models import Message
-from conversations.selectors import get_run, run_filters, run_steps
+from conversations.models.run import ACTIVE
+from conversations.selectors import active_run, get_run, run_filters, run_steps, runs_of
+from conversations.services.cancel import cancel_runs
 from conversations.wire.frames import frames_of_all
 from conversations.wire.states import run_state, step_state
 from souveraine import ids
 from souveraine.api.handoff import hand_over
 from souveraine.api.pagination import MAX_LIMIT, PageQuery, page
 from souveraine.api.validation import parse_body, parse_id, parse_query
+from souveraine.errors import Conflict
 
 
 class RunFilters(PageQuery):
@@ -113,3 +117,62 @@ class RunStreamView(ApiView):
             run.pk, follow.starting_after, include_pings=follow.include_pings is not False
         )
         return hand_over(request, spec)
+
+
+class RunUsageView(ApiView):
+    """What a run cost."""
+
+    @extend_schema(operation_id="runs_usage_retrieve")
+    def get(self, request: Request, run_id: str) -> Response:
+        """Return the run's tokens."""
+        usage = get_run(self.actor, parse_id(ids.RUN, run_id)).usage
+        return Response(
+            {
+                "completion_tokens": usage.get("completion_tokens", 0),
+                "prompt_tokens": usage.get("prompt_tokens", 0),
+                "total_tokens": usage.get("total_tokens", 0),
+                "prompt_tokens_details": {
+                    "cached_tokens": usage.get("cached_input_tokens"),
+                    "cache_read_tokens": None,
+                    "cache_creation_tokens": None,
+                },
+                "completion_tokens_details": {"reasoning_tokens": usage.get("reasoning_tokens")},
+            }
+        )
+
+
+class CancelBody(Body):
+    """CancelAgentRunRequest."""
+
+    run_ids: list[str] | None = None
+
+
+class AgentCancelView(ApiView):
+    """Cancel an agent's runs."""
+
+    @extend_schema(operation_id="agents_messages_cancel", request=CancelBody)
+    def post(self, request: Request, agent_id: str) -> Response:
+        """Cancel the named runs, or all live ones of the agent."""
+        agent = self.agent(agent_id)
+        body = parse_body(CancelBody, request)
+        runs = runs_of(self.actor).filter(agent=agent, status__in=ACTIVE)
+        if body.run_ids is not None:
+            runs = runs.filter(
+                pk__in=[parse_id(ids.RUN, text, source="body") for text in body.run_ids]
+            )
+        return Response(cancel_runs(runs))
+
+
+class ConversationCancelView(ApiView):
+    """Cancel a conversation's run."""
+
+    @extend_schema(operation_id="conversations_cancel", request=None)
+    def post(self, request: Request, conversation_id: str) -> Response:
+        """Cancel the live run; 409 when there is none."""
+        parse_body(Body, request)
+        conversation = self.conversation(conversation_id, request.query_params.get("agent_id"))
+        run = active_run(conversation)
+        asked = cancel_runs([run]) if run else {}
+        if not asked:
+            raise Conflict(f"No active runs to cancel for conversation conv-{conversation.pk}")
+        return Response(asked)

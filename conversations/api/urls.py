@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from conversations.api import agents, blocks, conversations, messages, models, runs
+from conversations.api import agents, blocks, conversations, messages, models, runs, steps, tools
 
 AGENT = r"^agents/(?P<agent_id>[^/]+)"
 BLOCKS = rf"{AGENT}/core-memory/blocks"
@@ -23,6 +23,7 @@ urlpatterns = [
     re_path(rf"{BLOCKS}/(?P<label>.+?)/?$", agents.AgentBlockView.as_view()),
     re_path(rf"{AGENT}/messages/?$", messages.AgentMessagesView.as_view()),
     re_path(rf"{AGENT}/messages/stream/?$", messages.AgentMessagesStreamView.as_view()),
+    re_path(rf"{AGENT}/messages/cancel/?$", runs.AgentCancelView.as_view()),
     re_path(rf"{AGENT}/?$", agents.AgentView.as_view()),
     re_path(r"^blocks/?$", blocks.BlocksView.as_view()),
     re_path(r"^blocks/count/?$", blocks.BlockCountView.as_view()),
@@ -31,10 +32,18 @@ urlpatterns = [
     re_path(r"^conversations/?$", conversations.ConversationsView.as_view()),
     re_path(rf"{CONVERSATION}/messages/?$", messages.ConversationMessagesView.as_view()),
     re_path(rf"{CONVERSATION}/stream/?$", messages.ConversationStreamView.as_view()),
+    re_path(rf"{CONVERSATION}/cancel/?$", runs.ConversationCancelView.as_view()),
     re_path(rf"{CONVERSATION}/?$", conversations.ConversationView.as_view()),
     re_path(r"^runs/?$", runs.RunsView.as_view()),
     re_path(rf"{RUN}/messages/?$", runs.RunMessagesView.as_view()),
     re_path(rf"{RUN}/steps/?$", runs.RunStepsView.as_view()),
     re_path(rf"{RUN}/stream/?$", runs.RunStreamView.as_view()),
+    re_path(rf"{RUN}/usage/?$", runs.RunUsageView.as_view()),
     re_path(rf"{RUN}/?$", runs.RunView.as_view()),
+    re_path(r"^steps/?$", steps.StepsView.as_view()),
+    re_path(r"^steps/(?P<step_id>[^/]+)/?$", steps.StepView.as_view()),
+    re_path(r"^messages/(?P<message_id>[^/]+)/?$", steps.MessageView.as_view()),
+    re_path(r"^tools/?$", tools.ToolsView.as_view()),
+    re_path(r"^tools/add-base-tools/?$", tools.AddBaseToolsView.as_view()),
+    re_path(r"^tools/(?P<tool_id>[^/]+)/?$", tools.ToolView.as_view()),
 ]

@@ -9,11 +9,11 @@ from django.utils import timezone
 
 from agents.actor import Actor
 from agents.models import Agent
-from conversations.models import Conversation, Run, RunStatus
+from conversations.models import Conversation, Run
 from conversations.models.run import ACTIVE
 from conversations.services import mirror
+from conversations.services.cancel import cancel_runs
 from conversations.services.prompt import ensure_system_message
-from conversations.services.runs import cancel_queued
 
 
 def create_conversation(
@@ -77,11 +77,6 @@ def delete_conversation(actor: Actor, conversation: Conversation) -> None:
     Conversation.objects.filter(pk=conversation.pk, deleted_at__isnull=True).update(
         deleted_at=now, updated_at=now, last_updated_by=actor.user_id
     )
-    for run in Run.objects.filter(conversation=conversation, status__in=ACTIVE):
-        Run.objects.filter(pk=run.pk, cancel_requested_at__isnull=True).update(
-            cancel_requested_at=now
-        )
-        if run.status == RunStatus.QUEUED:
-            cancel_queued(run)
+    cancel_runs(Run.objects.filter(conversation=conversation, status__in=ACTIVE))
     conversation.deleted_at = now
     mirror.write_metadata(conversation)

@@ -38,6 +38,7 @@ from conversations.turn.context import PartialAnswer, TurnContext
 from conversations.turn.database import run_db
 from conversations.turn.emitter import StepStream
 from conversations.turn.history import compile_history
+from conversations.turn.notices import add_notices
 from conversations.turn.think_tags import Piece, ThinkTagSplitter
 from souveraine.errors import ProviderError
 from souveraine.events.log import Fenced
@@ -251,24 +252,24 @@ async def _before_retry(
         wait_seconds,
     )
     if model != context.provider_model:
-        _use_model(context, model)
+        await run_db(_use_model, context, model)
     await asyncio.sleep(wait_seconds)
 
 
 def _use_model(context: TurnContext, model: str) -> None:
     """Go on with another model of the same provider, within what it can."""
-    context.provider_model = model
-    context.model_handle = f"{context.provider.name}/{model}"
+    chosen, context.provider_model = context.model_handle, model
+    context.model_handle = handle = f"{context.provider.name}/{model}"
     fitted = fit(
-        registry.known_model(context.model_handle),
-        handle=context.model_handle,
+        registry.known_model(handle),
+        handle=handle,
         context_window=context.context_window,
         has_tools=bool(context.tools),
     )
     context.context_window = fitted.context_window
     context.tools = context.tools if fitted.uses_tools else []
-    for notice in fitted.notices:
-        logger.warning("event=model_notice run_id=run-%s notice=%s", context.run.pk, notice)
+    change = f"The model {chosen} was not available, so {handle} was asked."
+    add_notices(context.run, [change, *fitted.notices])
 
 
 def _refuse_empty(answer: Answer, context: TurnContext) -> None:

@@ -18,6 +18,7 @@ from django.conf import settings
 from django.db import DatabaseError
 
 from conversations.services import runs
+from conversations.services.cancel import CHANNEL
 from conversations.services.dispatch import enqueue_all
 from conversations.turn.checkpointer import OrmCheckpointer
 from conversations.turn.database import run_db
@@ -29,7 +30,6 @@ from souveraine.events.log import Fenced
 from souveraine.events.signals import listen
 
 logger = logging.getLogger(__name__)
-CANCEL_CHANNEL = "cancel"
 HEARTBEAT_SHARE = 0.15  # of the lease: six chances to renew before it is lost
 SWEEP_SECONDS = 3.0
 TOOLS_AT_ONCE = 32
@@ -151,7 +151,7 @@ class TurnWorker:
             task.cancel()
 
     async def _listen_for_cancel(self) -> None:
-        async for signal in listen(CANCEL_CHANNEL):
+        async for signal in listen(CHANNEL):
             try:
                 self._cancel(uuid.UUID(signal.text))
             except ValueError:

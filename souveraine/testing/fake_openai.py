@@ -47,8 +47,9 @@ def plan(messages: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the instructions for this answer."""
     last = max((i for i, m in enumerate(messages) if m["role"] == "user"), default=-1)
     instructions: dict[str, Any] = {}
-    if last >= 0 and "## {" in text_of(messages[last]):
-        instructions = json.loads(text_of(messages[last]).split("## ", 1)[1])
+    _, marker, tail = text_of(messages[last]).rpartition("## {") if last >= 0 else ("", "", "")
+    if marker:
+        instructions = json.JSONDecoder().raw_decode("{" + tail)[0]
     if any(m["role"] == "tool" for m in messages[last + 1 :]):
         instructions.pop("tool", None)
     if "words" in instructions:

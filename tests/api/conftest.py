@@ -24,4 +24,7 @@ def world(api: Api, agent: dict[str, Any]) -> World:
         free_block=free["id"],
         conversation=conversation["id"],
         run=sent.json()["messages"][0]["run_id"],
+        step=sent.json()["messages"][0]["step_id"],
+        message=sent.json()["messages"][0]["id"],
+        tool=agent["tools"][0]["id"],
     )

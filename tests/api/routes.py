@@ -12,12 +12,16 @@ MESSAGE = {"messages": [{"role": "user", "content": "Hello"}]}
 
 @dataclass(frozen=True)
 class Route:
-    """`path` has places for the ids of `World`; `stranger` is what Charlie gets: 404, "empty", "own"."""
+    """`path` has places for the ids of `World`; `stranger` is what Charlie gets: 404, "empty", "own".
+
+    `expected` is what the owner gets.
+    """
 
     method: str
     path: str
     body: Any = None
     stranger: Any = 404
+    expected: int = 200
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,9 @@ class World:
     free_block: str
     conversation: str
     run: str
+    step: str
+    message: str
+    tool: str
 
     def fill(self, path: str) -> str:
         return path.format(**vars(self))
@@ -109,7 +116,20 @@ ROUTES: dict[str, list[Route]] = {
     r"^runs/(?P<run_id>[^/]+)/messages/?$": [Route("GET", "runs/{run}/messages")],
     r"^runs/(?P<run_id>[^/]+)/steps/?$": [Route("GET", "runs/{run}/steps")],
     r"^runs/(?P<run_id>[^/]+)/stream/?$": [Route("POST", "runs/{run}/stream", {})],
+    r"^runs/(?P<run_id>[^/]+)/usage/?$": [Route("GET", "runs/{run}/usage")],
     r"^runs/(?P<run_id>[^/]+)/?$": [Route("GET", "runs/{run}")],
+    r"^agents/(?P<agent_id>[^/]+)/messages/cancel/?$": [
+        Route("POST", "agents/{agent}/messages/cancel", {})
+    ],
+    r"^conversations/(?P<conversation_id>[^/]+)/cancel/?$": [
+        Route("POST", "conversations/{conversation}/cancel", expected=409)
+    ],
+    r"^steps/?$": [Route("GET", "steps", stranger="empty")],
+    r"^steps/(?P<step_id>[^/]+)/?$": [Route("GET", "steps/{step}")],
+    r"^messages/(?P<message_id>[^/]+)/?$": [Route("GET", "messages/{message}")],
+    r"^tools/?$": [Route("GET", "tools", stranger="own")],
+    r"^tools/add-base-tools/?$": [Route("POST", "tools/add-base-tools", stranger="own")],
+    r"^tools/(?P<tool_id>[^/]+)/?$": [Route("GET", "tools/{tool}", stranger="own")],
 }
 
 

@@ -94,7 +94,16 @@ def idle_world(idle_api: Api) -> World:
     agent = idle_api.post("/v1/agents", {"name": "a", "model": "fake/fake-model"}).json()
     made = idle_api.post(f"/v1/conversations?agent_id={agent['id']}", {}).json()
     free = idle_api.post("/v1/blocks", {"label": "project", "value": "P1"}).json()
-    return World(agent["id"], agent["blocks"][0]["id"], free["id"], made["id"], f"run-{NO_ID}")
+    return World(
+        agent=agent["id"],
+        block=agent["blocks"][0]["id"],
+        free_block=free["id"],
+        conversation=made["id"],
+        run=f"run-{NO_ID}",
+        step=f"step-{NO_ID}",
+        message=f"message-{NO_ID}",
+        tool=agent["tools"][0]["id"],
+    )
 
 
 WRONG_TYPES: list[tuple[str, str, dict[str, Any]]] = [

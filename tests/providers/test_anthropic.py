@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agents.providers import registry
 from agents.providers.anthropic import ANTHROPIC_VERSION, AnthropicProvider
 from agents.providers.anthropic_request import OPENING, payload
 from agents.providers.base import (
@@ -24,6 +25,7 @@ from agents.providers.base import (
 )
 from agents.providers.errors import Endpoint
 from souveraine.errors import ProviderError
+from tests.conftest import Api, make_agent
 from tests.providers.conftest import ask, collect
 from tests.providers.wire import Answer, WireServer, as_json
 
@@ -138,7 +140,7 @@ async def test_thinking_and_tool_calls(server: WireServer) -> None:
             stop(3),
             block(4, "tool_use", id="toolu_2", name="look", input={"y": 2}),
             stop(4),
-            *finish("tool_use"),
+            *finish("tool_use", output_tokens_details={"thinking_tokens": 3}),
         ),
     )
     assert await collect(provider(server.url), ask(tools=[TOOL])) == [
@@ -149,7 +151,7 @@ async def test_thinking_and_tool_calls(server: WireServer) -> None:
         ToolCallDelta(0, arguments=": 1}"),
         ToolCallDelta(1, "toolu_2", "look", ""),
         ToolCallDelta(1, arguments='{"y": 2}'),
-        UsageDelta(5, 9, 14),
+        UsageDelta(5, 9, 14, reasoning_tokens=3),
         FinishDelta("tool_calls"),
     ]
 
@@ -255,6 +257,21 @@ def test_roles_alternate_and_the_user_is_first() -> None:
 def test_temperature_goes_out_only_inside_the_apis_range() -> None:
     sent = [payload(ChatRequest("m", [], temperature=t)) for t in (None, 0.0, 0.5, 1.0, 1.7)]
     assert [body.get("temperature") for body in sent] == [None, 0.0, 0.5, None, None]
+
+
+async def test_model_that_refuses_a_temperature_is_asked_without_one(server: WireServer) -> None:
+    def answer(body: Any) -> Answer:
+        if "temperature" in body:
+            message = "`temperature` is deprecated for this model."
+            return as_json(error("invalid_request_error", message), 400)
+        return events(*HALF, stop(0), *finish("end_turn"))
+
+    server.on(MESSAGES, answer)
+    anthropic = provider(server.url)
+    for _ in range(2):
+        assert (await collect(anthropic, ask("new", temperature=0.5)))[0] == TextDelta("half")
+    sent = [body.get("temperature") for body in server.bodies(MESSAGES)]
+    assert sent == [0.5, None, None]
 
 
 def test_image_forms() -> None:
@@ -399,3 +416,40 @@ def test_listing_of_an_unexpected_form_is_a_provider_error(server: WireServer) -
     server.on(LIST, as_json({"models": []}))
     with pytest.raises(ProviderError):
         provider(server.url).list_models()
+
+
+def test_turn_with_a_tool_call_over_the_wire(api: Api, server: WireServer) -> None:
+    call = {"label": "human", "new_string": "Likes jam"}
+    server.on(LIST, as_json({"data": [{"id": "claude"}]}))
+    server.on(
+        MESSAGES,
+        events(
+            start(),
+            block(0, "thinking", thinking=""),
+            piece(0, "thinking_delta", thinking="hmm"),
+            stop(0),
+            block(1, "tool_use", id="toolu_1", name="memory_insert", input={}),
+            piece(1, "input_json_delta", partial_json=json.dumps(call)),
+            stop(1),
+            *finish("tool_use"),
+        ),
+        events(*HALF, stop(0), *finish("end_turn")),
+    )
+    with registry.override_providers({"anthropic": provider(server.url)}):
+        agent = make_agent(api, model="anthropic/claude")
+        body = {"messages": [{"role": "user", "content": "I like jam"}]}
+        answer = api.post(f"/v1/agents/{agent['id']}/messages", body)
+    kinds = [m["message_type"] for m in answer.json()["messages"]]
+    assert kinds == [
+        "reasoning_message",
+        "tool_call_message",
+        "tool_return_message",
+        "assistant_message",
+    ]
+    assert answer.json()["usage"]["prompt_tokens"] == 10
+    second = server.bodies(MESSAGES)[1]
+    assert "Likes jam" in second["system"][0]["text"]
+    assert [turn["role"] for turn in second["messages"]] == ["user", "assistant", "user"]
+    result = second["messages"][-1]["content"][0]
+    assert (result["type"], result["tool_use_id"]) == ("tool_result", "toolu_1")
+    assert result["cache_control"] == {"type": "ephemeral"}

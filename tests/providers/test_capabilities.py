@@ -71,7 +71,9 @@ def test_fit_without_conflict_has_no_notice() -> None:
     assert (found.context_window, found.uses_tools, found.notices) == (4000, True, ())
     unknown = fit(None, handle="p/m", context_window=4000, has_tools=True)
     assert (unknown.context_window, unknown.uses_tools, unknown.notices) == (4000, True, ())
-    assert fit(model(known=False), handle="p/m", context_window=None, has_tools=True).uses_tools
+    assert fit(model(known=False), handle="p/m", context_window=1, has_tools=True).uses_tools
+    other = fit(model(), handle="p/m", context_window=9000, has_tools=False, is_agents_own=False)
+    assert (other.context_window, other.notices) == (8000, ())
 
 
 def test_fit_tells_missing_tools_and_a_smaller_window() -> None:

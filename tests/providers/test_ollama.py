@@ -146,7 +146,8 @@ async def test_prompt_that_was_cut_is_logged(
 async def test_inline_image_given_as_a_data_url_is_sent(server: WireServer) -> None:
     server.on(SHOW, shown("vision")).on(CHAT, ndjson(END))
     part = {"type": "image", "source": {"type": "url", "url": "data:image/png;base64,UE5H"}}
-    request = ChatRequest("qwen3", [ChatMessage("user", [{"type": "text", "text": "see"}, part])])
+    parts: list[Any] = [{"type": "text", "text": "see"}, part]
+    request = ChatRequest("qwen3", [ChatMessage("user", parts)])
     await collect(provider(server.url), request)
     assert server.bodies(CHAT)[0]["messages"][0]["images"] == ["UE5H"]
 

@@ -16,6 +16,7 @@ from agents.providers.retry import (
     Attempts,
     RetryPolicy,
 )
+from conversations.models import Run, Step
 from souveraine.errors import ProviderError
 from souveraine.testing.fake_provider import FakeProvider, Reply
 from tests.conftest import Api, make_agent
@@ -119,7 +120,7 @@ async def test_statuses_of_a_gateway(
     assert len(waits(BIFROST_RETRIES, caught.value)) == count
 
 
-def bifrost(url: str, *fallbacks: str, **keys: str) -> BifrostProvider:
+def bifrost(url: str, *fallbacks: str, **keys: Any) -> BifrostProvider:
     endpoint = Endpoint("bifrost", "Bifrost", f"{url}/v1", "BIFROST_BASE_URL", **keys)
     return BifrostProvider(
         endpoint, timeout_seconds=5, default_context_window=30000, fallbacks=fallbacks
@@ -178,10 +179,12 @@ def test_turn_goes_on_with_a_fallback_and_says_which(api: Api, provider: Gateway
     assert answer.json()["messages"][-1]["content"] == "Good day."
     asked = [request.model for request in provider.requests]
     assert asked == ["fake-model", "fake-model", "second", "second"]
-    run_id = api.get(f"/v1/runs/?agent_id={agent['id']}").json()[0]["id"]
-    step = api.get(f"/v1/runs/{run_id}/steps").json()
-    if isinstance(step, list):  # the route comes later than this test
-        assert step[0]["model"] == "second"
+    run = Run.objects.get(agent_id=agent["id"].removeprefix("agent-"))
+    assert run.request["notices"] == [
+        "The model fake/fake-model was not available, so fake/second was asked."
+    ]
+    step = Step.objects.get(run=run, status="success")
+    assert (step.model, step.model_handle) == ("second", "fake/second")
     provider.enqueue("Again.")
     send(api, agent)
     assert provider.requests[-1].model == "fake-model", "the next turn begins with the chosen one"

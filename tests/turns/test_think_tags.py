@@ -97,24 +97,8 @@ def test_text_goes_on_after_an_end_in_the_middle() -> None:
     assert splitter.feed("ink>x\n<think>y") == [("text", "ink>x\n"), ("reasoning", "y")]
 
 
-WORDS = [
-    "</think>",
-    "<thinking>",
-    "</thinking>",
-    "<think>",
-    "<",
-    "/",
-    "thi",
-    "nk>",
-    ">",
-    "`",
-    "```",
-    "~~~",
-    "````",
-    "a",
-    "é",
-    "İ",
-]
+TAGS = ["<think>", "</think>", "<thinking>", "</thinking>"]
+WORDS = [*TAGS, "<", "/", "thi", "nk>", ">", "`", "```", "~~~", "````", "a", "é", "İ"]
 fragments = st.lists(
     st.sampled_from([*WORDS, "\n", " ", "  ", "\t", "\r\n", "word word"]), max_size=30
 ).map("".join)
