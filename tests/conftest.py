@@ -40,6 +40,21 @@ def shared_redis_url() -> Iterator[str]:
         server.stop()
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """The test database; at the end no pool's thread may keep PostgreSQL from dropping it."""
+    from django.db import connection
+
+    yield
+    with django_db_blocker.unblock():
+        if connection.vendor == "postgresql":
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+
+
 @dataclass
 class Answer:
     """One response."""

@@ -8,6 +8,7 @@ from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from agents.providers.capabilities import refuse_images
 from conversations.api.base import ApiView
 from conversations.api.bodies import Body, SendMessage
 from conversations.api.conversations import list_messages, list_messages_of_agent
@@ -49,10 +50,13 @@ def send(
         raise ValidationFailed(STREAM_OPTIONS)
     if body.override_model:
         server().models.get_model(body.override_model)
+    messages = incoming_messages(body)
+    handle = body.override_model or conversation.model or conversation.agent.model
+    refuse_images(handle, [message.content for message in messages])
     accepted = server().sessions.accept_turn(
         view.actor,
         conversation,
-        incoming_messages(body),
+        messages,
         turn_options(body, run_type=run_type, is_streaming=streaming),
     )
     if streaming:

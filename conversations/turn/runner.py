@@ -17,6 +17,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from agents.models import Agent
 from agents.providers import registry
+from agents.providers.capabilities import fit
 from agents.selectors import attached_tools
 from agents.services.memory import take_up_edits
 from conversations.models import Conversation, Run, Step
@@ -27,6 +28,7 @@ from conversations.turn.database import run_db
 from conversations.turn.emitter import Emitter
 from conversations.turn.graph import TurnState, derive_state
 from conversations.turn.model_call import store_partial
+from conversations.turn.notices import add_notices
 from conversations.turn.reconcile import reconcile_stream
 from conversations.turn.tool_calls import close_open_calls
 from conversations.wire import frames
@@ -142,23 +144,23 @@ class TurnRunner:
         take_up_edits(agent)
         handle = run.request.get("override_model") or conversation.model or agent.model
         provider, name = registry.resolve(handle)
-        window = agent.context_window
-        info = registry.known_model(handle)
-        if info is not None:
-            window = (
-                min(window, info.context_window) if handle == agent.model else info.context_window
-            )
         tools = attached_tools(agent)
-        if info is not None and not info.can("tools"):
-            tools = []
+        fitted = fit(
+            registry.known_model(handle),
+            handle=handle,
+            context_window=agent.context_window,
+            has_tools=bool(tools),
+            is_agents_own=handle == agent.model,
+        )
+        add_notices(run, fitted.notices)
         return TurnContext(
             run=run,
             emitter=emitter,
             provider=provider,
             provider_model=name,
             model_handle=handle,
-            context_window=window,
-            tools=tools,
+            context_window=fitted.context_window,
+            tools=tools if fitted.uses_tools else [],
             tool_slots=self._tool_slots,
         )
 

@@ -23,12 +23,26 @@ RELATIONSHIPS = (
     "managed_group",
     "pending_approval",
 )
+SETTINGS_ORDER = (
+    "max_output_tokens",
+    "parallel_tool_calls",
+    "provider_type",
+    "temperature",
+    "reasoning",
+    "response_format",
+    "strict",
+)
 STATUS_NAMES = {RunStatus.QUEUED: "created", RunStatus.INTERRUPTED: "failed"}
 
 
 def moment(value: datetime | None) -> str | None:
     """Write a datetime in UTC with microseconds and `Z`."""
     return None if value is None else value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def in_order(stored: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return `stored` with the named keys first: PostgreSQL's jsonb does not keep their order."""
+    return {name: stored[name] for name in names if name in stored} | stored
 
 
 def user_id(value: uuid.UUID | None) -> str | None:
@@ -172,7 +186,7 @@ def agent_state(
         "embedding_config": agent.embedding_config,
         "model": agent.model,
         "embedding": agent.embedding,
-        "model_settings": agent.model_settings,
+        "model_settings": in_order(agent.model_settings, SETTINGS_ORDER),
         "compaction_settings": agent.compaction_settings,
         "response_format": config.get("response_format"),
         "description": agent.description,
@@ -261,6 +275,8 @@ def run_state(run: Run) -> dict[str, Any]:
     }
     if run.error:
         metadata["error"] = {"run_id": ids.make(ids.RUN, run.pk), **run.error}
+    if run.request.get("notices"):
+        metadata["notices"] = run.request["notices"]
     completed = run.completed_at.strftime("%Y-%m-%dT%H:%M:%S.%f") if run.completed_at else None
     return {
         "id": ids.make(ids.RUN, run.pk),

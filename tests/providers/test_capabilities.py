@@ -127,3 +127,41 @@ def test_conversation_with_images_goes_on_with_a_blind_model(api: Api, provider:
     assert answer.status == 200
     assert "UE5H" not in str(provider.requests[-1].messages)
     assert provider.requests[-1].tools == []
+
+
+def run_of(api: Api, agent: dict[str, Any]) -> dict[str, Any]:
+    runs: list[dict[str, Any]] = api.get(f"/v1/runs/?agent_id={agent['id']}").json()
+    return runs[0]
+
+
+def test_turn_without_tools_says_so_in_the_runs_metadata(api: Api, provider: Any) -> None:
+    provider.capabilities, provider.context_window = frozenset(), 5000
+    agent = make_agent(api, context_window_limit=9000)
+    assert agent["tools"], "the agent keeps its tools for another model"
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    answer = api.post(f"/v1/agents/{agent['id']}/messages", body)
+    assert answer.status == 200
+    assert (provider.requests[-1].tools, provider.requests[-1].context_window) == ([], 5000)
+    tools, window = run_of(api, agent)["metadata"]["notices"]
+    assert "fake/fake-model cannot call tools" in tools
+    assert "9000" in window
+
+
+def test_turn_without_conflict_has_no_notices(api: Api, provider: Any) -> None:
+    agent = make_agent(api)
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    api.post(f"/v1/agents/{agent['id']}/messages", body)
+    assert "notices" not in run_of(api, agent)["metadata"]
+
+
+def test_image_for_a_blind_model_is_422_and_nothing_is_stored(api: Api, provider: Any) -> None:
+    provider.capabilities = frozenset({"tools"})
+    agent = make_agent(api)
+    path = f"/v1/agents/{agent['id']}/messages"
+    before = api.get(path).json()
+    answer = api.post(path, {"messages": [{"role": "user", "content": [TEXT, IMAGE]}]})
+    assert answer.status == 422
+    assert "fake/fake-model cannot see images" in answer.json()["detail"]
+    assert api.get(path).json() == before
+    assert api.get(f"/v1/runs/?agent_id={agent['id']}").json() == []
+    assert provider.requests == []
