@@ -151,7 +151,8 @@ def take_up_edits(agent: Agent) -> Agent:
     1,000 files). A tree that cannot be read is logged: it must stop neither.
     """
     try:
-        repository_of(agent).import_worktree_changes()
+        if commit_mode(agent) is CommitMode.COMMIT:  # else the work tree is what is read anyway
+            repository_of(agent).import_worktree_changes()
     except SouveraineError as exc:
         logger.warning("event=edits_not_taken_up agent_id=agent-%s error=%s", agent.pk, exc.message)
     return sync_blocks(agent)

@@ -19,7 +19,9 @@ from souveraine.events import log
 from souveraine.events.log import Fenced
 
 logger = logging.getLogger(__name__)
-ENQUEUE_AGAIN_AFTER = timedelta(seconds=15)
+ENQUEUE_AGAIN_AFTER = timedelta(
+    seconds=6
+)  # twice the sweep: one that waits its turn is not flooded
 CLOSE_STREAM_AFTER = timedelta(seconds=5)
 
 

@@ -25,6 +25,8 @@ import pytest
 import redis
 from django.db import connections
 
+from agents.services.shared_repository import SharedRepository
+from memfs.authors import user_author
 from souveraine.errors import Unavailable
 from souveraine.lib.advisory_lock import AdvisoryLocks
 from tests.e2e.conftest import ROOT, START_SECONDS, free_port
@@ -272,3 +274,19 @@ def test_a_lost_connection_does_not_harm_the_work_under_the_lock(
         )
     with locks.held("memory", 5):
         pass
+
+
+def test_a_writer_of_an_agents_memory_keeps_other_hosts_out(
+    hosts: Callable[[], AdvisoryLocks], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here, there = hosts(), hosts()
+    monkeypatch.setattr("agents.services.shared_repository.advisory_locks", here)
+    memory = SharedRepository.create(tmp_path / "agent", {}, user_author("bob"))
+    name = f"memory of agent {memory.root.name}"
+    with memory.exclusive():
+        memory.write("system/human.md", "Name: Bob", user_author("bob"))  # enters again
+        with pytest.raises(Unavailable), there.held(name, 0.1):
+            pass
+    with there.held(name, 1), pytest.raises(Unavailable), memory.exclusive(0.1):
+        pass
+    assert memory.read("system/human.md") == "Name: Bob"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+from datetime import timedelta
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
 from conversations.services.dispatch import enqueue_all
-from conversations.services.runs import release_owner
+from conversations.services.runs import overdue, release_owner
 
 
 class Command(BaseCommand):
@@ -21,5 +22,6 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         queued = release_owner(f"{socket.gethostname()}:{options['pid']}:")
-        enqueue_all(queued)
+        # What the dead worker had fetched but not claimed is gone from the broker.
+        enqueue_all([*queued, *overdue(timedelta(0))])
         self.stdout.write(f"Released {len(queued)} runs.")
