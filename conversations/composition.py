@@ -16,7 +16,7 @@ from agents.providers.base import ModelInfo
 from agents.services import agents as agent_services
 from conversations import selectors
 from conversations.models import Conversation
-from conversations.services import accept, sessions
+from conversations.services import accept, deletion, sessions
 from souveraine.lib.replaceable import Replaceable
 
 
@@ -60,7 +60,7 @@ class _Inventory:
     get_agent = staticmethod(agent_selectors.get_agent)
     create_agent = staticmethod(agent_services.create_agent)
     update_agent = staticmethod(agent_services.update_agent)
-    delete_agent = staticmethod(agent_services.delete_agent)
+    delete_agent = staticmethod(deletion.delete_agent)
 
 
 class _Sessions:

@@ -6,6 +6,7 @@ refused: if it cannot be understood, the whole text is the value and a warning s
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,9 +17,11 @@ import yaml
 
 from memfs.blocks import path_to_label
 from souveraine.errors import InvalidArgument
+from souveraine.lib.text import bad_text_place, clean_text
 
 MAX_FRONT_MATTER_CHARS = 64 * 1024  # the parser is slow, and nobody describes a block longer
 MAX_DEPTH = 40  # levels of lists and mappings
+MAX_LIMIT_CHARS = 2_000_000_000  # what a database integer holds
 
 _FRAME = re.compile(r"---[ \t]*\r?\n(?P<inside>(?:[^\n]*\n)*?)---[ \t]*(?:\r?\n|\Z)")
 _OWN_KEYS = ("id", "description", "limit", "read_only", "metadata")
@@ -144,18 +147,22 @@ def _block(label: str, value: str, front: dict[Any, Any]) -> tuple[BlockFile, st
 
     identity, read_only, metadata = take("id", str), take("read_only", bool), take("metadata", dict)
     description, limit = front.get("description"), take("limit", int)
-    if limit is not None and limit < 0:
+    if limit is not None and not 0 <= limit <= MAX_LIMIT_CHARS:
         ignored.append("limit")
         limit = None
+    metadata, extra = _plain(metadata or {}), {k: v for k, v in front.items() if k not in _OWN_KEYS}
+    if not _is_json(metadata):
+        ignored.append("metadata")
+        metadata = {}
     block = BlockFile(
         label=label,
         value=value,
         id=identity,
-        description=None if description is None else str(description),
+        description=None if description is None else clean_text(str(description)),
         limit=limit or None,
         read_only=bool(read_only),
-        metadata=_plain(metadata or {}),
-        extra=_plain({k: v for k, v in front.items() if k not in _OWN_KEYS}),
+        metadata=metadata,
+        extra=_plain(extra),
     )
     if not ignored:
         return block, None
@@ -173,6 +180,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     return value
+
+
+def _is_json(value: Any) -> bool:
+    """Tell whether databases can hold the value as JSON: no NaN, no half surrogates, no NUL."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return bad_text_place(value) is None
 
 
 def _raw(label: str, text: str, why: str) -> tuple[BlockFile, str]:

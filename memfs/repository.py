@@ -7,6 +7,7 @@ call returns, or raised. See `memfs.store` for the order of a commit and what a 
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -35,6 +36,8 @@ from memfs.reading import (
 from memfs.store import LostRace, Store
 from memfs.worktree import Obstructed
 from souveraine.errors import ConcurrentUpdate, InvalidArgument, NotFound
+
+logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 20  # times that git may move the branch under one write before it gives up
 
@@ -249,7 +252,13 @@ class MemoryRepository:
         """
         if self.mode is CommitMode.FILES:
             return None
-        return self._new_head(self._import)
+        try:
+            return self._new_head(self._import)
+        except pygit2.GitError as error:  # an index that a power cut left empty, say
+            logger.warning("event=memory_repaired git_dir=%s error=%s", self.git_dir, error)
+            before = self.head()
+            after = self.repair()
+            return after if after != before else None
 
     def sync(self) -> str | None:
         """Bring work tree and index to the branch, for example after a push; return HEAD."""

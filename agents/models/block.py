@@ -31,6 +31,9 @@ class Block(models.Model):
     config = models.JSONField(default=dict, blank=True)
     version = models.PositiveIntegerField(default=1)
     warning = models.TextField(blank=True)
+    rendered = models.JSONField(
+        default=list, blank=True
+    )  # hashes of the files lately written for it
     agents = models.ManyToManyField(Agent, through="AgentBlock", related_name="blocks")
 
     class Meta:
@@ -47,9 +50,7 @@ class AgentBlock(models.Model):
     block = models.ForeignKey(Block, on_delete=models.CASCADE, related_name="agent_rows")
     label = models.CharField(max_length=255)
     position = models.PositiveIntegerField()
-    projected = models.CharField(
-        max_length=64, blank=True
-    )  # hash of the file last written for a shared block
+    is_projected = models.BooleanField(default=False)  # its file has been written at least once
 
     class Meta:
         ordering = ["position"]

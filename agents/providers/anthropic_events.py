@@ -13,6 +13,7 @@ from agents.providers.base import (
     TextDelta,
     ToolCallDelta,
     UsageDelta,
+    count_of,
 )
 from agents.providers.errors import Endpoint
 
@@ -117,11 +118,11 @@ class EventReader:
         cached = usage.get("cache_read_input_tokens")
         # Anthropic counts cached tokens beside the others; the prompt is all of them.
         prompt = (
-            int(usage.get("input_tokens") or 0)
-            + int(cached or 0)
-            + int(usage.get("cache_creation_input_tokens") or 0)
+            (count_of(usage.get("input_tokens")) or 0)
+            + (count_of(cached) or 0)
+            + (count_of(usage.get("cache_creation_input_tokens")) or 0)
         )
-        completion = int(usage.get("output_tokens") or 0)
+        completion = count_of(usage.get("output_tokens")) or 0
         details = usage.get("output_tokens_details") or {}
         return [
             UsageDelta(

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+MAX_COUNT = 2**53
 CAPABILITIES = frozenset({"tools", "vision", "thinking"})
 
 
@@ -151,6 +152,12 @@ class ChatProvider(Protocol):
         Closing or cancelling the generator closes the connection at once, so use `aclosing`. Raises
         ProviderError (`is_transient` tells whether a retry can help), also in mid-stream.
         """
+
+
+def count_of(value: Any) -> int | None:
+    """Give a token count as told, None for what is none: an odd count must not cost the answer."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_COUNT
+    return value if is_count else None
 
 
 def join_url(base: str, path: str) -> str:

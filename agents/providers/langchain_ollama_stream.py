@@ -26,6 +26,7 @@ from agents.providers.base import (
     TextDelta,
     ToolCallDelta,
     UsageDelta,
+    count_of,
     join_url,
 )
 from agents.providers.errors import Endpoint
@@ -204,7 +205,7 @@ def _usage(last: Mapping[str, Any]) -> list[Delta]:
     if prompt is None and completion is None:
         return []
     # Ollama leaves out prompt_eval_count when the whole prompt was cached.
-    prompt, completion = int(prompt or 0), int(completion or 0)
+    prompt, completion = count_of(prompt) or 0, count_of(completion) or 0
     return [UsageDelta(prompt, completion, prompt + completion)]
 
 

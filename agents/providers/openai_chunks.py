@@ -14,6 +14,7 @@ from agents.providers.base import (
     TextDelta,
     ToolCallDelta,
     UsageDelta,
+    count_of,
 )
 from agents.providers.errors import Endpoint
 
@@ -126,13 +127,17 @@ def _usage(usage: dict[str, Any] | None) -> UsageDelta | None:
     if not usage:
         return None
     prompt, completion = (
-        int(usage.get("prompt_tokens") or 0),
-        int(usage.get("completion_tokens") or 0),
+        count_of(usage.get(f"{kind}_tokens")) or 0 for kind in ("prompt", "completion")
+    )
+    details = [usage.get(f"{kind}_tokens_details") for kind in ("prompt", "completion")]
+    cached, reasoning = (
+        count_of(given.get(name)) if isinstance(given, dict) else None
+        for given, name in zip(details, ("cached_tokens", "reasoning_tokens"), strict=True)
     )
     return UsageDelta(
         prompt,
         completion,
-        int(usage.get("total_tokens") or prompt + completion),
-        cached_input_tokens=(usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
-        reasoning_tokens=(usage.get("completion_tokens_details") or {}).get("reasoning_tokens"),
+        count_of(usage.get("total_tokens")) or prompt + completion,
+        cached_input_tokens=cached,
+        reasoning_tokens=reasoning,
     )

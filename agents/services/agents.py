@@ -254,7 +254,8 @@ def _save_relations(
 ) -> None:
     Block.objects.bulk_create(blocks)
     AgentBlock.objects.bulk_create(
-        AgentBlock(agent=agent, block=b, label=b.label, position=i) for i, b in enumerate(blocks)
+        AgentBlock(agent=agent, block=b, label=b.label, position=i, is_projected=True)
+        for i, b in enumerate(blocks)
     )
     AgentTool.objects.bulk_create(
         AgentTool(agent=agent, tool=t, position=i) for i, t in enumerate(tools)

@@ -109,7 +109,7 @@ def update_block(
     Raises InvalidArgument (limit, read_only, label), Conflict (label taken), ConcurrentUpdate.
     """
     if changes.get("label") and changes["label"] != block.label:
-        block = _rename(actor, block, changes["label"], author)
+        block = _rename(block, changes["label"], author)
     return edit_block(
         block,
         lambda file: _changed_file(file, changes, by_agent=False),
@@ -155,8 +155,12 @@ def _edit_row(block: Block, change: Callable[[BlockFile], BlockFile]) -> None:
         if current is None:
             raise NotFound(f"Block with id 'block-{block.pk}' not found")
         after = change(memory.block_file(current))
+        for name in FILE_FIELDS:
+            setattr(current, name, getattr(after, name))
+        memory.remember_rendering(current)  # in the same UPDATE: a copy of it is never an edit
         updated = Block.objects.filter(pk=block.pk, version=current.version).update(
             **{name: getattr(after, name) for name in FILE_FIELDS},
+            rendered=current.rendered,
             version=F("version") + 1,
             updated_at=timezone.now(),
         )
@@ -167,30 +171,33 @@ def _edit_row(block: Block, change: Callable[[BlockFile], BlockFile]) -> None:
     )
 
 
-def _rename(actor: Actor, block: Block, label: str, author: Author) -> Block:
+def _rename(block: Block, label: str, author: Author) -> Block:
+    """Move the block's files; the rows follow, because a moved file is known by the id in it."""
     check_label(label)
     rows = list(AgentBlock.objects.filter(block=block).select_related("agent"))
     for row in rows:
         if AgentBlock.objects.filter(agent=row.agent, label=label).exists():
             raise Conflict(f"The agent already has a block with label '{label}'.")
-    old = block.label
-    with transaction.atomic():
+    if not rows:
         Block.objects.filter(pk=block.pk).update(label=label, updated_at=timezone.now())
-        AgentBlock.objects.filter(block=block).update(label=label)
-    block.label = label
+    old = block.label
     for row in rows:
         git_memory = memory.has_git_memory(row.agent)
         repository = memory.repository_of(row.agent)
         old_path, new_path = label_to_path(old, git_memory), label_to_path(label, git_memory)
+        memory.project_block(row.agent, block, author)
         repository.write_many(
             {old_path: None, new_path: repository.read(old_path)}, author, f"Update {new_path}"
         )
         memory.sync_blocks(row.agent)
-    return block
+    return Block.objects.get(pk=block.pk)
 
 
 def attach_block(agent: Agent, block: Block, author: Author = API_AUTHOR) -> None:
-    """Attach a block; attaching twice changes nothing. Raises Conflict when the label is taken."""
+    """Attach a block; attaching twice changes nothing. Raises Conflict when the label is taken.
+
+    A crash before the file is written is mended by the next `sync_blocks` of the agent.
+    """
     if AgentBlock.objects.filter(agent=agent, block=block).exists():
         return
     if AgentBlock.objects.filter(agent=agent, label=block.label).exists():
@@ -198,6 +205,7 @@ def attach_block(agent: Agent, block: Block, author: Author = API_AUTHOR) -> Non
             f"The agent already has a block with label '{block.label}'. Rename or detach that one first."
         )
     check_label(block.label)
+    memory.note_rendering(block)
     with transaction.atomic():
         memory.attach_row(agent, block)
     memory.project_block(agent, block, author)
@@ -206,14 +214,20 @@ def attach_block(agent: Agent, block: Block, author: Author = API_AUTHOR) -> Non
 
 
 def detach_block(agent: Agent, block: Block, author: Author = API_AUTHOR) -> None:
-    """Detach a block and remove its file; the block itself stays. Idempotent."""
-    deleted, _ = AgentBlock.objects.filter(agent=agent, block=block).delete()
-    if deleted:
-        Block.objects.filter(pk=block.pk).update(config={**block.config, "own": None})
-        path = label_to_path(block.label, memory.has_git_memory(agent))
-        memory.repository_of(agent).write_many({path: None}, author, f"Update {path}")
-        memory.sync_blocks(agent)
-        touch_agent(agent)
+    """Detach a block and remove its file; the block itself stays. Idempotent.
+
+    The file goes first: a crash then leaves a row without file, which the next sync detaches.
+    """
+    if not AgentBlock.objects.filter(agent=agent, block=block).exists():
+        return
+    Block.objects.filter(pk=block.pk).update(config={**block.config, "own": None})
+    for other in Agent.objects.filter(block_rows__block=block).exclude(pk=agent.pk):
+        memory.project_block(other, block, author)  # the last one's file becomes the truth
+    path = label_to_path(block.label, memory.has_git_memory(agent))
+    memory.repository_of(agent).write_many({path: None}, author, f"Update {path}")
+    AgentBlock.objects.filter(agent=agent, block=block).delete()
+    memory.sync_blocks(agent)
+    touch_agent(agent)
 
 
 def replace_blocks(agent: Agent, blocks: list[Block]) -> None:

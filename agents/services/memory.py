@@ -11,6 +11,7 @@ import logging
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from django.conf import settings
@@ -21,6 +22,7 @@ from django.utils import timezone
 from agents.models import Agent, AgentBlock, AgentTag, Block
 from agents.services.shared_repository import SharedRepository
 from memfs import (
+    SYSTEM_AUTHOR,
     Author,
     BlockFile,
     CommitMode,
@@ -31,11 +33,13 @@ from memfs import (
     render_block_file,
 )
 from souveraine import ids
-from souveraine.errors import NotFound, SouveraineError
+from souveraine.errors import InvalidArgument, NotFound, SouveraineError
 from souveraine.lib.replaceable import Replaceable
+from souveraine.lib.text import clean_text
 
 logger = logging.getLogger(__name__)
 GIT_MEMORY_TAG = "git-memory-enabled"
+RENDERINGS_KEPT = 50  # of a shared block; an older copy in some repository would count as an edit
 
 
 def _repository_class() -> type[MemoryRepository]:
@@ -136,11 +140,14 @@ def sync_blocks(agent: Agent) -> Agent:
     with transaction.atomic():
         locked = Agent.objects.select_for_update().get(pk=agent.pk)
         head = repository.head() or ""
+        stale: list[Block] = []
         if not (is_tracked and head == locked.memory_commit):
-            _read_blocks(locked, repository)
+            stale = _read_blocks(locked, repository)
             if head != locked.memory_commit:
                 Agent.objects.filter(pk=agent.pk).update(memory_commit=head)
         agent.memory_commit = head
+    for block in stale:
+        project_block(agent, block, SYSTEM_AUTHOR)
     return agent
 
 
@@ -158,26 +165,91 @@ def take_up_edits(agent: Agent) -> Agent:
     return sync_blocks(agent)
 
 
-def _read_blocks(agent: Agent, repository: MemoryRepository) -> None:
+def _read_blocks(agent: Agent, repository: MemoryRepository) -> list[Block]:
+    """Bring the rows up to the files; returns the blocks whose file must be written anew."""
     git_memory = has_git_memory(agent)
     paths = block_paths(repository, git_memory)
-    rows = {
-        row.label: row for row in AgentBlock.objects.filter(agent=agent).select_related("block")
-    }
+    locked = AgentBlock.objects.filter(agent=agent).select_related("block").order_by("block_id")
+    rows = {row.label: row for row in locked.select_for_update(of=("self", "block"))}
+    stale = []
     for label, path in paths.items():
-        text = repository.read(path)
-        file, warning = parse_block_file(path, text)
-        row = rows.get(label)
+        text, file, warning = _read_file(repository, path)
+        row = rows.get(label) or _renamed(rows, paths, label, file)
         if row is None:
             _adopt(agent, label, file, warning)
-        elif not is_shared(row.block):
-            if _apply_file(row.block, file, warning):
-                row.block.save()
-        elif text_hash(text) != row.projected and _apply_file(row.block, file, warning):
-            row.block.save()  # somebody changed the file of a shared block: that is an import
-    for label, row in rows.items():
-        if label not in paths:
-            _forget(row)
+        elif not row.is_projected or is_shared(row.block):
+            if _take_shared(row, text, file, warning):
+                stale.append(row.block)
+        elif _apply_file(row.block, file, warning):
+            row.block.save()
+    for row in rows.values():
+        if row.label not in paths:
+            if row.is_projected:
+                _forget(row)
+            else:  # attached, then the process died before the file was written
+                stale.append(row.block)
+    return stale
+
+
+def _read_file(repository: MemoryRepository, path: str) -> tuple[str, BlockFile, str | None]:
+    """Read one block file; what cannot be understood is a warning, never a failed turn."""
+    try:
+        text, problem = repository.read(path), None
+    except InvalidArgument as exc:  # not UTF-8
+        text, problem = repository.read_bytes(path).decode("utf-8", "replace"), exc.message
+    file, warning = parse_block_file(path, text)
+    cleaned = clean_text(file.value)
+    if cleaned != file.value:
+        file, problem = replace(file, value=cleaned), f"{path}: characters that cannot be stored"
+    return text, file, warning or problem
+
+
+def _renamed(
+    rows: dict[str, AgentBlock], paths: dict[str, str], label: str, file: BlockFile
+) -> AgentBlock | None:
+    """Find the row of a file that was moved: the same id, and nothing left at the old place."""
+    for row in rows.values():
+        if file.id == f"block-{row.block_id}" and row.label not in paths:
+            row.label = row.block.label = label
+            row.save(update_fields=["label"])
+            row.block.save(update_fields=["label"])
+            return row
+    return None
+
+
+def _take_shared(row: AgentBlock, text: str, file: BlockFile, warning: str | None) -> bool:
+    """Compare the file of a shared block with its row. Returns whether the file is out of date.
+
+    A text that this server has rendered before is an old copy; any other one is somebody's edit.
+    """
+    block = row.block
+    current, found = text_hash(render_block_file(block_file(block))), text_hash(text)
+    if found == current:
+        if not row.is_projected:
+            AgentBlock.objects.filter(pk=row.pk).update(is_projected=True)
+        return False
+    if found in block.rendered:
+        return True
+    if _apply_file(block, file, warning):
+        remember_rendering(block)
+        block.save()
+    return False
+
+
+def note_rendering(block: Block) -> None:
+    """Store the present rendering: the block is about to be shared. Others' edits are not overwritten."""
+    with transaction.atomic():
+        fresh = Block.objects.select_for_update().get(pk=block.pk)
+        remember_rendering(fresh)
+        fresh.version += 1  # so that an edit which has read the list already tries again
+        fresh.save(update_fields=["rendered", "version"])
+
+
+def remember_rendering(block: Block) -> None:
+    """Note the text that the row's present state renders to, so that it is known as ours later."""
+    found = text_hash(render_block_file(block_file(block)))
+    kept = [known for known in block.rendered if known != found]
+    block.rendered = [*kept, found][-RENDERINGS_KEPT:]
 
 
 def _adopt(agent: Agent, label: str, file: BlockFile, warning: str | None) -> None:
@@ -194,7 +266,7 @@ def _adopt(agent: Agent, label: str, file: BlockFile, warning: str | None) -> No
     _apply_file(block, file, warning)
     block.version = 1
     block.save()
-    attach_row(agent, block)
+    attach_row(agent, block, is_projected=True)
 
 
 def _free_block_id(text: str | None) -> uuid.UUID | None:
@@ -207,9 +279,10 @@ def _free_block_id(text: str | None) -> uuid.UUID | None:
 
 
 def _forget(row: AgentBlock) -> None:
-    shared = is_shared(row.block)
+    """Detach a block whose file is gone; one that belonged to this agent alone goes with it."""
+    is_own = row.block.config.get("own") == str(row.agent_id) and not is_shared(row.block)
     row.delete()
-    if not shared:
+    if is_own:
         row.block.delete()
 
 
@@ -218,18 +291,33 @@ def is_shared(block: Block) -> bool:
     return AgentBlock.objects.filter(block=block)[:2].count() > 1
 
 
-def attach_row(agent: Agent, block: Block) -> AgentBlock:
+def attach_row(agent: Agent, block: Block, *, is_projected: bool = False) -> AgentBlock:
     """Attach at the end of the agent's blocks."""
     last = AgentBlock.objects.filter(agent=agent).aggregate(last=Max("position"))["last"]
     position = 0 if last is None else last + 1
-    return AgentBlock.objects.create(agent=agent, block=block, label=block.label, position=position)
+    return AgentBlock.objects.create(
+        agent=agent,
+        block=block,
+        label=block.label,
+        position=position,
+        is_projected=is_projected,
+    )
 
 
 def project_block(agent: Agent, block: Block, author: Author) -> None:
-    """Write the row's state into the agent's repository, when it differs."""
-    text = render_block_file(block_file(block))
-    repository_of(agent).write(label_to_path(block.label, has_git_memory(agent)), text, author)
-    AgentBlock.objects.filter(agent=agent, block=block).update(projected=text_hash(text))
+    """Write the row's present state into the agent's repository, when it differs.
+
+    The row is read under the repository lock: of two at once the later one writes the newer state.
+    """
+    path = label_to_path(block.label, has_git_memory(agent))
+
+    def render(_current: str | None) -> str:
+        fresh = Block.objects.get(pk=block.pk)
+        fresh.label = block.label
+        return render_block_file(block_file(fresh))
+
+    repository_of(agent).transform(path, render, author)
+    AgentBlock.objects.filter(agent=agent, block=block).update(is_projected=True)
 
 
 def edit_file(
@@ -243,11 +331,7 @@ def edit_file(
         current = block_file(block)
         if text is not None:
             parsed, warning = parse_block_file(path, text)
-            current = (
-                BlockFile(**{**vars(current), "value": parsed.value})
-                if warning
-                else _merged(current, parsed)
-            )
+            current = replace(current, value=parsed.value) if warning else _merged(current, parsed)
         after = change(current)
         outcomes.append(after)
         return render_block_file(after)
@@ -268,13 +352,13 @@ def _merged(row: BlockFile, file: BlockFile) -> BlockFile:
         limit=file.limit if file.limit is not None else row.limit,
         read_only=file.read_only,
         metadata=file.metadata,
+        extra=file.extra,
     )
 
 
 def provision(agent: Agent, files: Mapping[str, str], author: Author) -> Path:
-    """Build the agent's folder under a temporary name; `activate` moves it into place."""
-    folder = agents_dir() / f".creating-{agent.pk}"
-    shutil.rmtree(folder, ignore_errors=True)
+    """Build the agent's folder under a temporary name of its own; the caller moves it into place."""
+    folder = agents_dir() / f".creating-{agent.pk}-{uuid.uuid4().hex[:8]}"
     try:
         folder.mkdir(parents=True)
         (folder / "conversations").mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 from agents.models import Agent, Block
 from agents.selectors import agent_tags, attached_blocks, attached_tools
 from agents.services.memory import agent_dir
+
+logger = logging.getLogger(__name__)
 
 
 def iso(value: Any) -> str:
@@ -69,5 +72,9 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 def write_agent_json(agent: Agent, folder: Path | None = None) -> None:
     """Rewrite agent.json. A folder that is gone (agent deleted meanwhile) is no error."""
     target = folder or agent_dir(agent)
-    if target.is_dir():
+    if not target.is_dir():
+        return
+    try:
         write_json(target / "agent.json", agent_document(agent))
+    except OSError as exc:  # a copy of the rows; the next change writes it again
+        logger.warning("event=agent_json_not_written agent_id=agent-%s error=%r", agent.pk, exc)

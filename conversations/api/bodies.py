@@ -60,7 +60,7 @@ class SeedBlock(Body):
 
     label: Label
     value: LongText | None = None
-    limit: Annotated[int, Field(ge=0)] | None = None
+    limit: Annotated[int, Field(ge=0, le=2_000_000_000)] | None = None
     description: LongText | None = None
 
 

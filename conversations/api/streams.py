@@ -20,13 +20,14 @@ from django.utils import timezone
 
 from conversations.models import Run
 from conversations.selectors import run_messages
+from conversations.services.accept import PING_SEQ
 from conversations.services.runs import has_ended
 from conversations.wire import frames
 from souveraine.api.handoff import StreamSender
 from souveraine.errors import PROVIDER_STATUS
 from souveraine.events import sse
 from souveraine.events.hub import get_hub
-from souveraine.events.log import Event
+from souveraine.events.log import Event, exists_async
 
 logger = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -64,7 +65,12 @@ class SseStream:
 
     async def run(self, send: StreamSender) -> None:
         """Send until the run's `end`; keep-alive pings in silence."""
+        is_gone = not await exists_async(self.run_id) and await _read(has_ended, self.run_id)
         await send.start(200, sse.HEADERS)
+        if is_gone:
+            rebuilt = [e for e in await _read(rebuilt_events, self.run_id) if e.seq > self.after]
+            await send.body(b"".join(self._encode(event) for event in rebuilt), more=False)
+            return
         last_seq, silent_since_end = self.after, 0.0
         interval = settings.CONFIG["SOUVERAINE_PING_SECONDS"]
         async with get_hub().subscribe(self.run_id, self.after) as subscription:
@@ -140,9 +146,27 @@ class JsonAnswer:
         await send.json(status, body)
 
 
+def rebuilt_events(run_id: uuid.UUID) -> list[Event]:
+    """Return an ended run's events out of its rows: the stream itself is kept for three hours only."""
+    run = Run.objects.filter(pk=run_id).first()
+    if run is None:
+        entries = frames.terminal_entries(run_id, "cancelled", {}, None)
+    else:
+        entries = [
+            ("frame", frames.dump(frame)) for frame in frames.frames_of_all(run_messages(run))
+        ]
+        entries += frames.terminal_entries(run_id, run.stop_reason or "error", run.usage, run.error)
+    return [Event(seq, kind, data) for seq, (kind, data) in enumerate(entries, PING_SEQ + 1)]
+
+
 def answer_of(run_id: uuid.UUID, message_types: list[str] | None) -> tuple[int, dict[str, Any]]:
     """Return status and body for an ended run."""
-    run = Run.objects.get(pk=run_id)
+    run = Run.objects.filter(pk=run_id).first()
+    if run is None:
+        return 404, {
+            "detail": f"The agent of run-{run_id} was deleted while it ran.",
+            "code": "NOT_FOUND",
+        }
     if run.error:
         error = run.error
         body = {"type": error["error_type"], "message": error["message"], "detail": error["detail"]}

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from redis.exceptions import RedisError
 
 from agents.actor import Actor
 from conversations.models import Conversation, Message, Run, RunStatus
@@ -18,8 +19,10 @@ from conversations.services.dispatch import enqueue
 from conversations.services.prompt import ensure_system_message
 from conversations.wire import frames
 from souveraine import ids
-from souveraine.errors import ConversationBusy, NotFound
+from souveraine.errors import ConversationBusy, NotFound, Unavailable
 from souveraine.events.log import append
+
+PING_SEQ = 1  # the number of a stream's first event
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,20 @@ def accept_turn(
         raise ConversationBusy(f"run-{live.pk}") from None
     if accepted.is_new:
         ping = frames.dump(frames.ping_frame(accepted.run.pk, accepted.run.created_at))
-        append(accepted.run.pk, 0, [("ping", ping)])
+        try:
+            append(accepted.run.pk, 0, [("ping", ping)])
+        except RedisError as exc:
+            raise _stored_but_unseen(accepted.run) from exc
         enqueue(accepted.run.pk)
     return accepted
+
+
+def _stored_but_unseen(run: Run) -> Unavailable:
+    return Unavailable(
+        "Your message is stored and will be answered, but Redis does not answer, so the turn cannot be followed "
+        "now. Do not send it again; list the messages in a while.",
+        run_id=f"run-{run.pk}",
+    )
 
 
 @transaction.atomic
@@ -139,6 +153,7 @@ def _store(
         request=options.as_request(),
         request_key=key,
         first_sequence=first,
+        last_event_seq=PING_SEQ,
     )
     if earlier is None:
         _append_messages(conversation, run, messages)

@@ -22,6 +22,7 @@ from django.utils import timezone
 
 from agents.models import Agent
 from conversations.models import Conversation, Message, Run, RunStatus
+from conversations.models.run import ACTIVE
 from souveraine.events.log import Fenced
 
 MAX_ATTEMPTS = 3
@@ -87,9 +88,14 @@ def is_held(run_id: uuid.UUID, owner: str, fence: int) -> bool:
     ).exists()
 
 
-def has_ended(run_id: uuid.UUID) -> bool:
-    """Tell whether the run is in a terminal state."""
+def is_terminal(run_id: uuid.UUID) -> bool:
+    """Tell whether the run is in a terminal state (and still there)."""
     return Run.objects.filter(pk=run_id, status__in=TERMINAL).exists()
+
+
+def has_ended(run_id: uuid.UUID) -> bool:
+    """Tell whether the run is in a terminal state, or gone with its agent."""
+    return not Run.objects.filter(pk=run_id, status__in=ACTIVE).exists()
 
 
 def finish(
@@ -127,8 +133,7 @@ def _count(run: Run, stop_reason: str, usage: dict[str, Any]) -> None:
     now = timezone.now()
     added = (
         Message.objects.filter(
-            conversation_id=run.conversation_id,
-            sequence__gte=run.first_sequence,
+            run=run,
             role__in=[Message.Role.USER, Message.Role.ASSISTANT],
         )
         .exclude(text="")

@@ -75,7 +75,11 @@ def delete_conversation(actor: Actor, conversation: Conversation) -> None:
     """Hide a conversation; its rows stay. A live run is cancelled. Idempotent."""
     now = timezone.now()
     Conversation.objects.filter(pk=conversation.pk, deleted_at__isnull=True).update(
-        deleted_at=now, updated_at=now, last_updated_by=actor.user_id
+        # A new default one is made when it is needed: the agent's own endpoints must go on.
+        deleted_at=now,
+        is_default=False,
+        updated_at=now,
+        last_updated_by=actor.user_id,
     )
     cancel_runs(Run.objects.filter(conversation=conversation, status__in=ACTIVE))
     conversation.deleted_at = now

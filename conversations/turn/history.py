@@ -13,6 +13,7 @@ from typing import Any
 
 from agents.providers.base import ChatMessage, ToolCallRequest
 from conversations.models import Message
+from souveraine.lib.text import bad_text_place, clean_json
 
 NO_OUTCOME = "No result was recorded for this call: the turn ended before it returned. Its outcome is unknown."
 
@@ -49,11 +50,17 @@ def item_of(message: Message) -> Item:
 
 
 def valid_arguments(arguments: str) -> str:
-    """Return the arguments when they are a JSON object, else `{}`: providers refuse history with broken JSON."""
+    """Return the arguments when they are a usable JSON object, else a usable one.
+
+    Providers refuse a history with broken JSON or half an emoji, for ever.
+    """
     try:
-        return arguments if isinstance(json.loads(arguments), dict) else "{}"
+        parsed = json.loads(arguments)
     except (ValueError, RecursionError):
         return "{}"
+    if not isinstance(parsed, dict):
+        return "{}"
+    return arguments if bad_text_place(parsed) is None else json.dumps(clean_json(parsed))
 
 
 def repair_pairs(items: Sequence[Item]) -> list[Item]:

@@ -42,8 +42,10 @@ from conversations.turn.notices import add_notices
 from conversations.turn.think_tags import Piece, ThinkTagSplitter
 from souveraine.errors import ProviderError
 from souveraine.events.log import Fenced
+from souveraine.lib.text import TextJoiner, clean_text
 
 logger = logging.getLogger(__name__)
+MAX_NAME_CHARS = 255  # of a tool's name and a call's id, as the columns have
 FIRST_RETRY_SECONDS = 0.5
 OUTPUT_SHARE = 0.25  # of the window is kept for the answer at most
 FINISH_STOP_REASONS = {"length": "max_tokens_exceeded"}
@@ -54,6 +56,7 @@ class _Call:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    joiner: TextJoiner = field(default_factory=TextJoiner)
 
 
 @dataclass
@@ -132,15 +135,16 @@ class _Collector:
         self._context, self._stream, self._partial = context, stream, partial
         self._calls: dict[int, _Call] = {}
         self._splitter = ThinkTagSplitter()
+        self._joiner, self._reasoning_joiner = TextJoiner(), TextJoiner()
         self.usage: UsageDelta | None = None
         self.finish_reason: str | None = None
         self.has_output = False
 
     async def take(self, delta: Delta) -> None:
         if isinstance(delta, TextDelta):
-            await self._pieces(self._splitter.feed(delta.text))
+            await self._pieces(self._splitter.feed(self._joiner.feed(delta.text)))
         elif isinstance(delta, ReasoningDelta):
-            await self._pieces([("reasoning", delta.text)])
+            await self._pieces([("reasoning", self._reasoning_joiner.feed(delta.text))])
         elif isinstance(delta, ToolCallDelta):
             await self.flush()
             await self._tool_call(delta)
@@ -151,10 +155,13 @@ class _Collector:
 
     async def flush(self) -> None:
         """Stream what was held back as the possible start of a tag."""
+        await self._pieces(self._splitter.feed(self._joiner.end()))
         await self._pieces(self._splitter.end())
 
     async def _pieces(self, pieces: list[Piece]) -> None:
         for kind, text in pieces:
+            if not text:
+                continue
             if kind == "text":
                 self._partial.text.append(text)
                 await self._output(self._stream.text(text))
@@ -173,15 +180,15 @@ class _Collector:
     async def _tool_call(self, delta: ToolCallDelta) -> None:
         call = self._calls.setdefault(delta.index, _Call())
         is_new = not call.name and bool(delta.name)
-        call.id = call.id or delta.id or ""
-        call.name = call.name or delta.name or ""
+        name = clean_text(delta.name or "")[:MAX_NAME_CHARS]
+        arguments = call.joiner.feed(delta.arguments)
+        call.id = call.id or clean_text(delta.id or "")[:MAX_NAME_CHARS]
+        call.name = call.name or name
         if is_new and not call.id:
             call.id = f"call_{uuid.uuid4().hex[:24]}"  # some providers give none
-        call.arguments.append(delta.arguments)
+        call.arguments.append(arguments)
         await self._output(
-            self._stream.tool_call(
-                delta.index, call.id, delta.name if is_new else None, delta.arguments
-            )
+            self._stream.tool_call(delta.index, call.id, name if is_new else None, arguments)
         )
 
     def answer(self) -> Answer:

@@ -6,7 +6,6 @@ Called by the worker; uses the graph for the middle, `services.runs` for every t
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import uuid
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 from django.conf import settings
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
+from redis.exceptions import RedisError
 
 from agents.models import Agent
 from agents.providers import registry
@@ -33,12 +33,13 @@ from conversations.turn.reconcile import reconcile_stream
 from conversations.turn.tool_calls import close_open_calls
 from conversations.wire import frames
 from souveraine.errors import ProviderError, SouveraineError
-from souveraine.events.log import Fenced
+from souveraine.events.log import Fenced, exists_async
 from souveraine.events.writer import EventWriter
 
 logger = logging.getLogger(__name__)
 GRAPH_STEPS_PER_MODEL_CALL = 2
 CLOSE_TIMEOUT_SECONDS = 10.0
+LOST_EVENTS = 100_000
 
 
 class Released(Exception):
@@ -82,7 +83,7 @@ class TurnRunner:
 
     async def execute(self) -> None:
         """Run the turn. Raises Fenced when another worker took it over, Released when it was given back."""
-        writer = EventWriter(self.run.pk, self.run.fence, min_seq=self.run.last_event_seq)
+        writer = EventWriter(self.run.pk, self.run.fence, min_seq=await _high_water(self.run))
         emitter = Emitter(self.run, writer)
         try:
             stop_reason, error = await self._attempt(emitter)
@@ -203,6 +204,17 @@ class TurnRunner:
         )
 
 
+async def _high_water(run: Run) -> int:
+    """Return a number that no event of the run has reached yet as far as clients can know."""
+    if run.attempts == 1:
+        return run.last_event_seq
+    try:
+        is_there = await exists_async(run.pk)
+    except RedisError:
+        is_there = False
+    return run.last_event_seq if is_there else run.last_event_seq + LOST_EVENTS
+
+
 def _after_end(run: Run, last_seq: int) -> None:
     runs.close_stream(run.pk, last_seq)
     conversation = Conversation.objects.get(pk=run.conversation_id)
@@ -213,19 +225,6 @@ def _after_end(run: Run, last_seq: int) -> None:
         logger.warning("event=mirror_failed conversation_id=conv-%s error=%r", conversation.pk, exc)
 
 
-def terminal_entries(
-    run_id: uuid.UUID, stop_reason: str, usage: dict[str, Any], error: dict[str, Any] | None
-) -> list[tuple[str, bytes]]:
-    """Return the events that end a stream: stop_reason, usage or error, end (contract §4.3)."""
-    entries = [("frame", frames.dump(frames.stop_reason_frame(stop_reason)))]
-    if error is not None:
-        entries.append(("error", frames.dump(frames.error_frame(run_id, error))))
-    else:
-        entries.append(("frame", frames.dump(frames.usage_frame(usage))))
-    entries.append(("end", json.dumps({"stop_reason": stop_reason}).encode()))
-    return entries
-
-
 async def write_terminal_events(
     writer: EventWriter,
     run_id: uuid.UUID,
@@ -234,6 +233,6 @@ async def write_terminal_events(
     error: dict[str, Any] | None,
 ) -> None:
     """Write the terminal events and wait until the log has them."""
-    for kind, data in terminal_entries(run_id, stop_reason, usage, error):
+    for kind, data in frames.terminal_entries(run_id, stop_reason, usage, error):
         await writer.emit(kind, data)
     await writer.flush()

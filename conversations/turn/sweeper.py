@@ -14,7 +14,8 @@ from redis.exceptions import RedisError
 
 from conversations.models import Run
 from conversations.services import runs
-from conversations.turn.runner import load_usage, terminal_entries
+from conversations.turn.runner import load_usage
+from conversations.wire.frames import terminal_entries
 from souveraine.events import log
 from souveraine.events.log import Fenced
 

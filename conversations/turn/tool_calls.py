@@ -28,6 +28,7 @@ from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
 from souveraine.errors import SouveraineError
 from souveraine.events.log import Fenced
+from souveraine.lib.text import clean_json, clean_text
 
 logger = logging.getLogger(__name__)
 UNKNOWN_OUTCOME = (
@@ -57,10 +58,6 @@ def cap_text(text: str, limit_chars: int) -> str:
     return f"{text[:head]}\n[… {len(text) - head - tail} characters left out …]\n{text[-tail:]}"
 
 
-def _clean(text: str) -> str:
-    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
-
-
 def parse_arguments(tool: Tool, arguments: str) -> dict[str, Any]:
     """Parse and check the arguments against the tool's schema. Raises ToolError for the model."""
     try:
@@ -69,6 +66,7 @@ def parse_arguments(tool: Tool, arguments: str) -> dict[str, Any]:
         raise ToolError(
             f"The arguments are not valid JSON ({exc}). Call {tool.name} again with a JSON object."
         ) from None
+    parsed = clean_json(parsed)
     if not isinstance(parsed, dict):
         raise ToolError(f"The arguments must be a JSON object, not {type(parsed).__name__}.")
     schema = tool.json_schema.get("parameters") or {}
@@ -179,9 +177,9 @@ async def _execute(context: TurnContext, tool: Tool | None, call: dict[str, str]
     try:
         arguments = parse_arguments(tool, call["arguments"])
         text = await _in_thread(context, tool, arguments)
-        return Outcome(cap_text(_clean(text), tool.return_char_limit), "success")
+        return Outcome(cap_text(clean_text(text), tool.return_char_limit), "success")
     except ToolError as exc:
-        return Outcome(cap_text(_clean(str(exc)), tool.return_char_limit), "error")
+        return Outcome(cap_text(clean_text(str(exc)), tool.return_char_limit), "error")
     except SouveraineError as exc:
         return Outcome(exc.message, "error")
     except TimeoutError:

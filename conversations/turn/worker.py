@@ -137,7 +137,7 @@ class TurnWorker:
         live = self._live.get(run_id)
         if live is None or await run_db(runs.is_held, run_id, self.owner, live[0].run.fence):
             return
-        if not await run_db(runs.has_ended, run_id):
+        if not await run_db(runs.is_terminal, run_id):
             live[1].cancel()
 
     def _cancel(self, run_id: uuid.UUID) -> None:

@@ -94,6 +94,19 @@ def error_frame(run_id: uuid.UUID, error: dict[str, Any]) -> Frame:
     }
 
 
+def terminal_entries(
+    run_id: uuid.UUID, stop_reason: str, usage: dict[str, Any], error: dict[str, Any] | None
+) -> list[tuple[str, bytes]]:
+    """Return the events that end a stream: stop_reason, usage or error, end (contract §4.3)."""
+    entries = [("frame", dump(stop_reason_frame(stop_reason)))]
+    if error is not None:
+        entries.append(("error", dump(error_frame(run_id, error))))
+    else:
+        entries.append(("frame", dump(usage_frame(usage))))
+    entries.append(("end", json.dumps({"stop_reason": stop_reason}).encode()))
+    return entries
+
+
 def retracted_frame(message_id: str, run_id: uuid.UUID, date: datetime) -> Frame:
     """Say that what was streamed under `message_id` is void: the step is made again after a crash."""
     frame = base_frame("souveraine_retracted", message_id=message_id, date=date, run_id=run_id)

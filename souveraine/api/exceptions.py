@@ -64,7 +64,8 @@ def _from_framework(exc: Exception, config: Config) -> SouveraineError | None:
         )
     if isinstance(exc, OperationalError | InterfaceError):
         return Unavailable(
-            "The database does not answer or is locked. Nothing was changed; try again."
+            "The database does not answer, is locked, or its disk is full. Look whether the change took effect "
+            "before you repeat it."
         )
     return None
 
@@ -82,7 +83,7 @@ def handle(exc: Exception, context: dict[str, Any]) -> Response:
             if status == 401 and not isinstance(exc, ProviderError)
             else {}
         )
-        if status == 409:
+        if status == 409 or "run_id" in exc.data:
             headers["X-Should-Retry"] = "false"  # else the SDKs repeat a 409 twice by themselves
         if status == 503:
             headers["Retry-After"] = "1"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,22 +16,26 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import sync_and_async_middleware
 
+_HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<v6>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
-FORWARDED = (
-    "HTTP_FORWARDED",
-    "HTTP_X_FORWARDED_FOR",
-    "HTTP_X_FORWARDED_HOST",
-    "HTTP_X_REAL_IP",
-    "HTTP_VIA",
+FORWARDED = frozenset(
+    {
+        "HTTP_FORWARDED",
+        "HTTP_VIA",
+        "HTTP_X_REAL_IP",
+        "HTTP_CF_CONNECTING_IP",
+        "HTTP_TRUE_CLIENT_IP",
+        "HTTP_X_CLIENT_IP",
+    }
 )
+FORWARDED_PREFIX = "HTTP_X_FORWARDED_"
 
 
 def _host_name(host: str) -> str:
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""
+    """Return the name of a Host header, "" for anything but `name`, `name:port` or `[v6]:port`."""
+    found = _HOST.fullmatch(host)
+    return (found["name"] or found["v6"]).lower() if found else ""
 
 
 def _netloc(origin: str) -> str | None:
@@ -64,7 +69,7 @@ def keyless_refusal(meta: dict[str, Any]) -> str | None:
     """Return why this request must bring a key, or None when loopback trust applies."""
     if not _is_loopback(meta.get("REMOTE_ADDR") or ""):
         return "the caller is not on this machine"
-    if any(name in meta for name in FORWARDED):
+    if any(name in FORWARDED or name.startswith(FORWARDED_PREFIX) for name in meta):
         return "the request came through a proxy"
     known = LOCAL_NAMES | {h.lower() for h in settings.CONFIG["SOUVERAINE_ALLOWED_HOSTS"]}
     if _host_name(meta.get("HTTP_HOST", "")) not in known:

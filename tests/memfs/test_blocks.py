@@ -19,7 +19,13 @@ from memfs import (
 from souveraine.errors import InvalidArgument
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT
+)
 JSON = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
@@ -120,9 +126,16 @@ def test_front_matter_that_could_not_be_read_back_is_refused() -> None:
     assert parse_block_file("system/p.md", huge)[0].value == huge
 
 
-def test_special_floats_survive() -> None:
-    block = BlockFile("persona", "v", metadata={"a": math.inf, "b": 1e300})
+def test_large_floats_survive() -> None:
+    block = BlockFile("persona", "v", metadata={"b": 1e300})
     assert parse_block_file("system/persona.md", render_block_file(block))[0] == block
+
+
+def test_metadata_that_no_database_holds_is_left_out_with_a_warning() -> None:
+    block = BlockFile("persona", "v", metadata={"a": math.inf})
+    parsed, warning = parse_block_file("system/persona.md", render_block_file(block))
+    assert (parsed.value, parsed.metadata) == ("v", {})
+    assert "metadata" in (warning or "")
 
 
 NAMES = st.text(st.sampled_from("ab.-é"), min_size=1, max_size=5).filter(

@@ -1,0 +1,32 @@
+"""Delete an agent with all its conversations: live turns are ended first, and so are their streams."""
+
+from __future__ import annotations
+
+import logging
+
+from redis.exceptions import RedisError
+
+from agents.actor import Actor
+from agents.models import Agent
+from agents.services import agents as agent_services
+from conversations.models import Run
+from conversations.models.run import ACTIVE
+from conversations.services.cancel import cancel_runs
+from conversations.wire.frames import terminal_entries
+from souveraine.events import log
+
+logger = logging.getLogger(__name__)
+ABOVE_ANY_FENCE = 1_000_000  # the worker of the deleted run must not add to the ended stream
+
+
+def delete_agent(actor: Actor, agent: Agent) -> None:
+    """Cancel what runs, delete the agent, and tell everybody who follows a run of it that it has ended."""
+    live = list(Run.objects.filter(agent=agent, status__in=ACTIVE))
+    cancel_runs(live)
+    agent_services.delete_agent(actor, agent)
+    for run in live:
+        entries = terminal_entries(run.pk, "cancelled", run.usage, None)
+        try:
+            log.append(run.pk, run.fence + ABOVE_ANY_FENCE, entries, min_seq=run.last_event_seq)
+        except (RedisError, log.Fenced) as exc:
+            logger.warning("event=stream_not_ended run_id=run-%s error=%r", run.pk, exc)
