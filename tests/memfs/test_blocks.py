@@ -18,7 +18,7 @@ from memfs import (
 )
 from souveraine.errors import InvalidArgument
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=60)
 SCALARS = (
     st.none()
     | st.booleans()
