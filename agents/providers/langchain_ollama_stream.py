@@ -114,11 +114,10 @@ async def _raise_for_status(endpoint: Endpoint, model: str, response: httpx.Resp
     if response.status_code < 400:
         return
     content = await response.aread()
-    text = transport.status_text(response.status_code, content)
     if response.status_code == 404 and _is_missing_model(response):
+        text = transport.status_text(response.status_code, content)
         raise errors.bad_request(endpoint, text, f"fetch the model first: ollama pull {model}")
-    wait = transport.retry_after(response.headers)
-    raise errors.from_status(endpoint, response.status_code, text, retry_after_seconds=wait)
+    await transport.raise_for_status(endpoint, response)
 
 
 def _payload(endpoint: Endpoint, request: ChatRequest, details: ModelDetails) -> dict[str, Any]:

@@ -42,7 +42,7 @@ async def stream_chat(
             client.stream("POST", url, json=body, headers=headers) as response,
             aclosing(_chunks(endpoint, response)) as chunks,
         ):
-            await _raise_for_status(endpoint, response)
+            await transport.raise_for_status(endpoint, response)
             async for chunk in chunks:
                 with errors.understanding(endpoint):
                     found = reader.read(chunk)
@@ -54,18 +54,6 @@ async def stream_chat(
         raise errors.from_transport(
             endpoint, exc, timeout_seconds=timeout_seconds, started=reader.started
         ) from exc
-
-
-async def _raise_for_status(endpoint: Endpoint, response: httpx.Response) -> None:
-    if response.status_code < 400:
-        return
-    text = transport.status_text(response.status_code, await response.aread())
-    raise errors.from_status(
-        endpoint,
-        response.status_code,
-        text,
-        retry_after_seconds=transport.retry_after(response.headers),
-    )
 
 
 @lru_cache(maxsize=64)  # making one costs 3 ms

@@ -138,6 +138,15 @@ def async_client(url: str, silence_seconds: float) -> httpx.AsyncClient:
     )
 
 
+async def raise_for_status(endpoint: Endpoint, response: httpx.Response) -> None:
+    """Read the rest of a refused answer and raise it as ProviderError; return for statuses below 400."""
+    if response.status_code < 400:
+        return
+    text = status_text(response.status_code, await response.aread())
+    wait = retry_after(response.headers)
+    raise errors.from_status(endpoint, response.status_code, text, retry_after_seconds=wait)
+
+
 async def lines(endpoint: Endpoint, chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
     """Split a byte stream at LF only.
 

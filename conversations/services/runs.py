@@ -24,6 +24,7 @@ from agents.models import Agent
 from conversations.models import Conversation, Message, Run, RunStatus
 from conversations.models.run import ACTIVE
 from souveraine.events.log import Fenced
+from souveraine.lib.durability import without_disk_sync
 
 MAX_ATTEMPTS = 3
 TERMINAL = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.INTERRUPTED)
@@ -41,6 +42,7 @@ def lease_duration() -> timedelta:
     return timedelta(seconds=settings.CONFIG["SOUVERAINE_LEASE_SECONDS"])
 
 
+@without_disk_sync()
 def claim(run_id: uuid.UUID, owner: str) -> Run | None:
     """Take a queued run for `owner` with a new fence; None when another one has it or it has ended."""
     now = timezone.now()
@@ -69,6 +71,7 @@ def fenced(run: Run) -> Iterator[None]:
         yield
 
 
+@without_disk_sync()
 def heartbeat(owner: str, run_ids: list[uuid.UUID]) -> dict[uuid.UUID, bool]:
     """Renew the leases of these runs in one UPDATE; return {run id: cancel requested} of what `owner` still holds.
 
@@ -241,6 +244,7 @@ def cancel_queued(run: Run) -> bool:
     )
 
 
+@without_disk_sync()
 def close_stream(run_id: uuid.UUID, last_event_seq: int) -> None:
     """Note that the run's stream has its terminal events, and the number of the last one."""
     Run.objects.filter(pk=run_id).update(stream_closed=True, last_event_seq=last_event_seq)

@@ -25,6 +25,7 @@ from conversations.models import Checkpoint as CheckpointRow
 from conversations.models import CheckpointWrite, Run
 from conversations.services.runs import fenced
 from conversations.turn.database import run_db
+from souveraine.lib.durability import without_disk_sync
 
 RUN_KEY = "souveraine_run"  # not `run_id`: LangGraph takes a repeated one for a resume
 
@@ -35,7 +36,7 @@ class OrmCheckpointer(BaseCheckpointSaver[str]):
     @contextmanager
     def _write(self, config: RunnableConfig) -> Iterator[None]:
         run: Run | None = config["configurable"].get(RUN_KEY)
-        with transaction.atomic() if run is None else fenced(run):
+        with without_disk_sync(), transaction.atomic() if run is None else fenced(run):
             yield
 
     def put(

@@ -1,8 +1,7 @@
-"""Redis for the tests of the event log: `SOUVERAINE_TEST_REDIS_URL`, else a bundled one."""
+"""The event log's tests use the session's Redis, or one of their own that may be stopped."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -14,19 +13,6 @@ import pytest
 from souveraine.events.connection import close_async_clients, close_sync_clients
 from souveraine.events.hub import close_hub
 from tests.events.redis_server import RedisServer
-
-
-@pytest.fixture(scope="session")
-def shared_redis_url() -> Iterator[str]:
-    given = os.environ.get("SOUVERAINE_TEST_REDIS_URL")
-    if given:
-        yield given
-        return
-    with tempfile.TemporaryDirectory(prefix="sv-", dir="/tmp") as folder:
-        server = RedisServer(Path(folder))
-        server.start()
-        yield server.url
-        server.stop()
 
 
 @pytest.fixture(autouse=True)
