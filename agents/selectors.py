@@ -63,10 +63,9 @@ def list_agents(
     after: uuid.UUID | None = None,
     before: uuid.UUID | None = None,
 ) -> list[Agent]:
-    """Return one page of agents with tags. Reads no agent file. Raises NotFound for an unknown cursor."""
-    queryset = filter_agents(actor, filters).prefetch_related("tag_rows")
+    """Return one page of agents. Reads no agent file. Raises NotFound for an unknown cursor."""
     rows = page(
-        queryset,
+        filter_agents(actor, filters),
         field=order_by,
         ascending=ascending,
         limit=limit + offset,

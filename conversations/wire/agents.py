@@ -15,6 +15,7 @@ from conversations.wire.states import (
     agent_state,
     conversation_counters,
     secret_state,
+    tool_state,
 )
 from souveraine.lib.secrets import decrypt
 
@@ -50,12 +51,14 @@ def _blocks(agents: Sequence[Agent]) -> dict[Any, list[Block]]:
     return found
 
 
-def _tools(agents: Sequence[Agent]) -> dict[Any, list[Tool]]:
-    found: dict[Any, list[Tool]] = defaultdict(list)
-    for row in (
-        AgentTool.objects.filter(agent__in=agents).select_related("tool").order_by("position", "pk")
-    ):
-        found[row.agent_id].append(row.tool)
+def _tools(agents: Sequence[Agent]) -> dict[Any, list[dict[str, Any]]]:
+    """Return the wire form of each agent's tools; a tool that many have is read and built once."""
+    rows = AgentTool.objects.filter(agent__in=agents).order_by("position", "pk")
+    pairs = list(rows.values_list("agent_id", "tool_id"))
+    states = {t.pk: tool_state(t) for t in Tool.objects.filter(pk__in={tool for _, tool in pairs})}
+    found: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    for agent_id, tool_id in pairs:
+        found[agent_id].append(states[tool_id])
     return found
 
 
