@@ -139,6 +139,7 @@ CELERY_BROKER_URL = (
     REDIS_URL.replace("unix://", "redis+socket://") if REDIS_URL else "redis+socket:///nonexistent"
 )
 CELERY_TASK_IGNORE_RESULT = True
+CELERY_RESULT_BACKEND_THREAD_SAFE = True  # there is none; else each request's thread makes its own
 CELERY_TASK_ACKS_LATE = False  # early ack; the sweeper covers what a crash loses (architecture §2)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1

@@ -40,6 +40,7 @@ def default_conversation(actor: Actor, agent: Agent) -> Conversation:
     """Return the agent's default conversation, made at first use. Two at once get the same one."""
     found = Conversation.objects.filter(agent=agent, is_default=True).first()
     if found is not None:
+        found.agent = agent
         return found
     try:
         with transaction.atomic():
