@@ -6,7 +6,17 @@ from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
 from django.http import HttpRequest
 
-from agents.models import Agent, AgentSecret, ApiKey, Block, Tool, User
+from agents.models import (
+    Agent,
+    AgentBlock,
+    AgentSecret,
+    AgentTag,
+    AgentTool,
+    ApiKey,
+    Block,
+    Tool,
+    User,
+)
 from souveraine.lib.admin import ModelAdmin, ReadOnlyAdmin
 
 admin.site.register(User, UserAdmin)
@@ -76,3 +86,28 @@ class AgentSecretAdmin(ReadOnlyAdmin):
     list_display = ("key", "agent", "updated_at")
     readonly_fields = ("key", "agent")
     exclude = ("value_encrypted",)
+
+
+@admin.register(AgentBlock)
+class AgentBlockAdmin(ReadOnlyAdmin):
+    """Which agent has which block."""
+
+    list_display = ("agent", "label", "block", "position", "is_projected")
+    list_select_related = ("agent", "block")
+
+
+@admin.register(AgentTool)
+class AgentToolAdmin(ReadOnlyAdmin):
+    """Which agent has which tool."""
+
+    list_display = ("agent", "tool", "position")
+    list_select_related = ("agent", "tool")
+
+
+@admin.register(AgentTag)
+class AgentTagAdmin(ReadOnlyAdmin):
+    """Tags of agents."""
+
+    list_display = ("agent", "tag", "position")
+    list_select_related = ("agent",)
+    search_fields = ("tag",)

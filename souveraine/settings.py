@@ -161,7 +161,7 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["souveraine.api.rendering.CompactJSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["souveraine.api.parsing.StrictJSONParser"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "souveraine.api.rendering.AcceptAnything",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "souveraine.api.schema.ContractSchema",
     "EXCEPTION_HANDLER": "souveraine.api.exceptions.handle",
     "URL_FORMAT_OVERRIDE": None,  # `?format=jsonl` must reach the view (architecture §6)
     "UNAUTHENTICATED_USER": None,
@@ -173,6 +173,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": [],
     "SERVE_AUTHENTICATION": [],
+    "APPEND_COMPONENTS": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}}},
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = CONFIG["SOUVERAINE_MAX_REQUEST_BYTES"]
 

@@ -53,6 +53,8 @@ def _filters(query: AgentFilters) -> dict[str, Any]:
 class AgentsView(ApiView):
     """The collection."""
 
+    query_model = AgentFilters
+
     @extend_schema(operation_id="agents_list")
     def get(self, request: Request) -> Response:
         """List the caller's agents, newest first."""
@@ -84,6 +86,8 @@ class AgentsView(ApiView):
 class AgentCountView(ApiView):
     """How many agents there are."""
 
+    query_model = AgentFilters
+
     @extend_schema(operation_id="agents_count")
     def get(self, request: Request) -> Response:
         """Count the caller's agents, with the filters of the list."""
@@ -93,6 +97,8 @@ class AgentCountView(ApiView):
 
 class AgentView(ApiView):
     """One agent."""
+
+    query_model = AgentFilters
 
     @extend_schema(operation_id="agents_retrieve")
     def get(self, request: Request, agent_id: str) -> Response:
@@ -129,6 +135,8 @@ def _state_with_blocks(view: ApiView, agent: Agent) -> Response:
 
 class AgentBlocksView(ApiView):
     """The blocks of an agent."""
+
+    query_model = PageQuery
 
     @extend_schema(operation_id="agents_blocks_list")
     def get(self, request: Request, agent_id: str) -> Response:

@@ -34,6 +34,8 @@ class BlockFilters(PageQuery):
 class BlocksView(ApiView):
     """The collection."""
 
+    query_model = BlockFilters
+
     @extend_schema(operation_id="blocks_list")
     def get(self, request: Request) -> Response:
         """List the caller's blocks, oldest first."""
@@ -121,6 +123,8 @@ class BlockAgentsQuery(PageQuery):
 
 class BlockAgentsView(ApiView):
     """Who has a block."""
+
+    query_model = BlockAgentsQuery
 
     @extend_schema(operation_id="blocks_agents_list")
     def get(self, request: Request, block_id: str) -> Response:

@@ -47,6 +47,8 @@ class MessageQuery(PageQuery):
 class ConversationsView(ApiView):
     """The collection."""
 
+    query_model = ConversationFilters
+
     @extend_schema(operation_id="conversations_list")
     def get(self, request: Request) -> Response:
         """List conversations, newest first."""

@@ -11,7 +11,11 @@ from rest_framework.response import Response
 from agents.providers.capabilities import refuse_images
 from conversations.api.base import ApiView
 from conversations.api.bodies import Body, SendMessage
-from conversations.api.conversations import list_messages, list_messages_of_agent
+from conversations.api.conversations import (
+    MessageQuery,
+    list_messages,
+    list_messages_of_agent,
+)
 from conversations.api.incoming import incoming_messages, turn_options
 from conversations.api.streams import JsonAnswer, SseStream
 from conversations.composition import server
@@ -74,6 +78,8 @@ def send(
 class AgentMessagesView(ApiView):
     """An agent's default conversation."""
 
+    query_model = MessageQuery
+
     @extend_schema(operation_id="agents_messages_list")
     def get(self, request: Request, agent_id: str) -> Response:
         """List messages, oldest first inside the page."""
@@ -109,6 +115,8 @@ class AgentMessagesStreamView(ApiView):
 
 class ConversationMessagesView(ApiView):
     """A conversation's messages."""
+
+    query_model = MessageQuery
 
     @extend_schema(operation_id="conversations_messages_list")
     def get(self, request: Request, conversation_id: str) -> Response:

@@ -66,6 +66,8 @@ class ModelFilters(BaseModel):
 class ModelsView(ApiView):
     """The models that are really there."""
 
+    query_model = ModelFilters
+
     @extend_schema(operation_id="models_list")
     def get(self, request: Request) -> Response:
         """List models; an unreachable provider is left out, not an error."""

@@ -55,6 +55,8 @@ def _filters(query: RunFilters) -> dict[str, Any]:
 class RunsView(ApiView):
     """The collection."""
 
+    query_model = RunFilters
+
     @extend_schema(operation_id="runs_list")
     def get(self, request: Request) -> Response:
         """List runs, newest first."""

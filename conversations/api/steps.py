@@ -25,6 +25,8 @@ class StepFilters(PageQuery):
 class StepsView(ApiView):
     """The collection."""
 
+    query_model = StepFilters
+
     @extend_schema(operation_id="steps_list")
     def get(self, request: Request) -> Response:
         """List steps, newest first."""

@@ -26,6 +26,8 @@ class ToolFilters(PageQuery):
 class ToolsView(ApiView):
     """The collection."""
 
+    query_model = ToolFilters
+
     @extend_schema(operation_id="tools_list")
     def get(self, request: Request) -> Response:
         """List built-in and own tools."""

@@ -131,7 +131,7 @@ def pss_mib(pid: int) -> float:
 def name_of(pid: int) -> str:
     """Return which of our processes this is."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    for word in ("celery", "daphne", "redis", "supervisor"):
+    for word in ("supervisor", "celery", "daphne", "redis"):
         if word in command:
             return {"celery": "worker", "daphne": "web"}.get(word, word)
     return command[:40]
