@@ -5,13 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import orjson
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
+from rest_framework.utils.encoders import JSONEncoder
 
 
 class CompactJSONRenderer(JSONRenderer):
-    """JSON without indentation; `charset` stays unset as on the old server."""
+    """JSON without indentation; `charset` stays unset as on the old server.
+
+    A page of 50 agents is 500 KB, which orjson writes in a tenth of the time. What it refuses (integers
+    beyond 64 bits in a client's own fields) the standard library writes.
+    """
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Any = None,
+    ) -> bytes:
+        if data is None:
+            return b""
+        try:
+            return orjson.dumps(
+                data, default=JSONEncoder().default, option=orjson.OPT_PASSTHROUGH_DATETIME
+            )
+        except TypeError:
+            return bytes(super().render(data, accepted_media_type, renderer_context))
 
     def get_indent(self, accepted_media_type: str, renderer_context: Any) -> None:
         return None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agents.models import Agent, AgentBlock, AgentTag, Block
 from conversations.models import Conversation, Message, Run
 from tests.api.routes import Route, World, all_routes, filled
-from tests.conftest import Answer, Api
+from tests.conftest import Answer, Api, make_agent
 
 COUNTED = (Agent, AgentBlock, AgentTag, Block, Conversation, Message, Run)
 NO_ID = "00000000-0000-4000-8000-000000000000"
@@ -381,6 +381,13 @@ def test_very_long_texts_are_kept_or_refused_by_their_limit(
     refused = idle_api.patch(f"{path}/core-memory/blocks/human", {"value": long})
     assert is_clear(refused, 400)
     assert "1000000 characters, its limit is 100000" in refused.json()["detail"]
+
+
+def test_numbers_beyond_64_bits_come_back_as_they_were_sent(idle_api: Api) -> None:
+    sent = {"n": 2**80, "f": 1.5, "t": "\u2028 é"}
+    agent = make_agent(idle_api, metadata=sent)
+    assert agent["metadata"] == sent
+    assert idle_api.get(f"/v1/agents/{agent['id']}").json()["metadata"] == sent
 
 
 def test_null_in_a_body_is_never_a_server_error(idle_world: World, idle_api: Api) -> None:
