@@ -169,7 +169,8 @@ def check_urls(**kwargs: Any) -> Found:
     found: Found = []
     for name in BASE_URLS:
         url = str(settings.CONFIG.values.get(name, ""))
-        hint = f"Write it like http://127.0.0.1:11434 (see {name} in docs/configuration.md)."
+        path = "/v1" if name == "OPENAI_BASE_URL" else ""
+        hint = f"Write it like http://127.0.0.1:11434{path} (see {name} in docs/configuration.md)."
         if fault := url_fault(url):
             found.append(Error(f"{name} is {url!r}: {fault}.", hint=hint, id="souveraine.E010"))
         elif url and "://" not in url:
@@ -184,6 +185,8 @@ def url_fault(url: str) -> str:
         return ""
     if re.search(r"\s", url):
         return "there is a space in it"
+    if re.match(r"[a-z]+:/(?!/)", url, re.IGNORECASE):
+        return "after the scheme and the colon come two slashes"
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port

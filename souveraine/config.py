@@ -291,6 +291,15 @@ class Config:
         return Path(self.values["SOUVERAINE_DATA_DIR"])
 
 
+KIND_NAMES = {
+    "str": "a text in quotes",
+    "int": "a whole number",
+    "float": "a number",
+    "path": "a path in quotes",
+    "list": "a list of texts",
+}
+
+
 def _cast(kind: str, raw: Any, where: str) -> Any:
     casts: dict[str, Callable[[str], Any]] = {
         "str": str,
@@ -309,11 +318,11 @@ def _cast(kind: str, raw: Any, where: str) -> Any:
             return False
         raise ConfigError(f"{where}: {raw!r} is not a yes/no value. Use on or off.")
     if isinstance(raw, bool) or (kind == "str" and not isinstance(raw, str)):
-        raise ConfigError(f"{where}: expected {kind}, got {raw!r}.")
+        raise ConfigError(f"{where}: {raw!r} is not {KIND_NAMES[kind]}.")
     try:
         return casts[kind](raw if not isinstance(raw, str) else raw.strip())
     except (TypeError, ValueError, AttributeError):
-        raise ConfigError(f"{where}: {raw!r} is not a valid {kind}.") from None
+        raise ConfigError(f"{where}: {raw!r} is not {KIND_NAMES[kind]}.") from None
 
 
 def _checked(setting: Setting, value: Any, where: str) -> Any:

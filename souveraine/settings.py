@@ -58,6 +58,14 @@ ROOT_URLCONF = "souveraine.urls"
 ASGI_APPLICATION = "souveraine.asgi.application"
 APPEND_SLASH = False  # a redirect loses POST bodies; both forms are routed
 AUTH_USER_MODEL = "agents.User"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+    )
+]
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True

@@ -161,6 +161,17 @@ def known_model(handle: str) -> ModelInfo | None:
     return _find(listing, provider.name, name) if listing else None
 
 
+def problems() -> dict[str, str]:
+    """Give why providers that someone has set up cannot be used now: {provider: reason}; may block.
+
+    Ollama at its usual address is only looked for, so its absence is no problem.
+    """
+    found = dict(_listing().problems)
+    if settings.CONFIG.sources.get("OLLAMA_BASE_URL", "default") == "default":
+        found.pop("ollama", None)
+    return found
+
+
 def default_model() -> ModelInfo | None:
     """Give the model for agents created without one; None when there is no model at all.
 

@@ -85,9 +85,10 @@ def choose_model(data: dict[str, Any]) -> ModelInfo:
         return registry.get_model(handle)
     default = registry.default_model()
     if default is None:
+        reasons = " ".join(registry.problems().values())
         raise InvalidArgument(
-            "Must specify either model or llm_config in request. No model was found to fall back to: start "
-            "Ollama, or set OPENAI_BASE_URL or OPENAI_API_KEY."
+            "Must specify either model or llm_config in request. No model was found to fall back to: "
+            + (reasons or "start Ollama, or set OPENAI_BASE_URL or OPENAI_API_KEY.")
         )
     return default
 

@@ -110,6 +110,8 @@ def _apply_file(block: Block, file: BlockFile, warning: str | None) -> bool:
     if warning:  # unreadable front matter says nothing about these
         wanted = {"value": file.value, "warning": warning}
     changed = {name for name, value in wanted.items() if getattr(block, name) != value}
+    if warning and "warning" in changed:
+        logger.warning("event=block_file_misread block_id=block-%s reason=%s", block.pk, warning)
     for name in changed:
         setattr(block, name, wanted[name])
     if changed:

@@ -9,6 +9,7 @@ No other module assigns `status`. A terminal state never changes.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from conversations.models import Conversation, Message, Run, RunStatus
 from conversations.models.run import ACTIVE
 from souveraine.events.log import Fenced
 from souveraine.lib.durability import without_disk_sync
+
+logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 3
 TERMINAL = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.INTERRUPTED)
@@ -128,6 +131,10 @@ def finish(
                 return False
             raise Fenced(f"run-{run.pk}: the lease has moved on")
         _count(run, stop_reason, usage)
+    if status == RunStatus.FAILED:
+        known = error or {}
+        reason = known.get("detail") or known.get("message") or stop_reason
+        logger.warning("event=run_failed run_id=run-%s reason=%s", run.pk, str(reason)[:500])
     return True
 
 

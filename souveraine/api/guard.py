@@ -73,7 +73,8 @@ def keyless_refusal(meta: dict[str, Any]) -> str | None:
         return "the request came through a proxy"
     known = LOCAL_NAMES | {h.lower() for h in settings.CONFIG["SOUVERAINE_ALLOWED_HOSTS"]}
     if _host_name(meta.get("HTTP_HOST", "")) not in known:
-        return f"the host name {meta.get('HTTP_HOST', '')[:100]!r} is not known here"
+        name = meta.get("HTTP_HOST", "")[:100]
+        return f"the host name {name!r} is not known here (SOUVERAINE_ALLOWED_HOSTS names others)"
     if meta.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not meta.get("HTTP_ORIGIN"):
         return "the request came from another site's page"
     return _origin_refusal(meta)

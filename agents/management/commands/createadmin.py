@@ -35,13 +35,21 @@ class Command(BaseCommand):
             validate_password(password, user)
         except ValidationError as exc:
             raise CommandError(" ".join(exc.messages)) from None
+        had_password = user.has_usable_password()
         user.set_password(password)
         user.is_staff = user.is_superuser = user.is_active = True
         user.save()
-        self.stdout.write(f"Log in at /admin/ as '{user.username}'.")
+        changed = "The password was changed. " if had_password else ""
+        self.stdout.write(f"{changed}Log in at /admin/ as '{user.username}'.")
 
     def _ask(self) -> str:
-        password = getpass.getpass("Password: ")
-        if password != getpass.getpass("Again: "):
+        try:
+            password = getpass.getpass("Password: ")
+            again = getpass.getpass("Again: ")
+        except EOFError:
+            raise CommandError(
+                "There is no terminal to ask for the password; give it with --password-stdin."
+            ) from None
+        if password != again:
             raise CommandError("The two passwords differ; nothing was changed.")
         return password

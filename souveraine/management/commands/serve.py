@@ -32,6 +32,7 @@ from souveraine.supervisor.redis import RedisUnavailable, choose
 from souveraine.supervisor.server import Plan
 
 DEFAULT_MODEL = "agents.providers.registry.default_model"
+PROVIDER_PROBLEMS = "agents.providers.registry.problems"
 ENSURE_DEMO_MODEL = "agents.providers.demo.ensure_demo_model"
 
 
@@ -124,10 +125,16 @@ class _Greeter:
         try:
             model = default_model()
         except SouveraineError as exc:
-            self.say(f"Looking for a model failed: {exc.message}")
+            self.say(f"Warning: SOUVERAINE_DEFAULT_MODEL cannot be used. {exc.message}")
             return ""
+        problems: Callable[[], dict[str, str]] = import_string(PROVIDER_PROBLEMS)
+        for reason in problems().values():
+            self.say(f"Warning: {reason}")
         if model is not None:
-            self.say(f"Model: {model.handle} ({model.display_name})")
+            known_as = (
+                "" if model.handle.endswith(model.display_name) else f", {model.display_name}"
+            )
+            self.say(f"Model: {model.handle}{known_as}")
             return str(model.handle)
         return self._demo_model()
 
@@ -135,11 +142,12 @@ class _Greeter:
         if not self.config["SOUVERAINE_DEMO_MODEL"]:
             self.say(
                 "No model was found, and the demonstration model is switched off. Start Ollama and "
-                "pull a model, or set OPENAI_BASE_URL and OPENAI_API_KEY (docs/configuration.md)."
+                "pull a model, or point OPENAI_BASE_URL and OPENAI_API_KEY at a server that answers "
+                "(docs/configuration.md)."
             )
             return ""
         self.say(
-            "No model was found (no Ollama, no OPENAI_BASE_URL or key), so a small demonstration "
+            "No model was found (no Ollama, nothing at OPENAI_BASE_URL), so a small demonstration "
             "model is fetched (about 93 MB, once). It shows that all works; its answers are poor."
         )
         ensure_demo_model: Callable[[Path, Callable[[str], None]], str] = import_string(
@@ -153,7 +161,7 @@ class _Greeter:
                 "add a model (Ollama or OPENAI_BASE_URL), or start again later."
             )
             return ""
-        self.say(f"Model: {handle} (demonstration model)")
+        self.say(f"Model: {handle}")
         return handle
 
 
@@ -164,6 +172,8 @@ def _next_steps(url: str, handle: str) -> str:
         f"  any Letta client, with the base URL {url}\n"
         f"  curl -s {url}/v1/agents/ -H 'Content-Type: application/json' "
         f'-d \'{{"name": "first"{model}}}\'\n'
+        f"  curl -N {url}/v1/conversations/default/messages -H 'Content-Type: application/json' "
+        '-d \'{"agent_id": "<id from the answer>", "input": "Hello!", "stream_tokens": true}\'\n'
         f"  {command_line('createadmin')} makes a login for {url}/admin/\n"
         "Ctrl-C stops the server."
     )
