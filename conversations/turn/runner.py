@@ -173,7 +173,7 @@ class TurnRunner:
         }
         # Rows are the truth: the state is derived from them, for a new turn as for one taken over.
         state: TurnState = await run_db(derive_state, run)
-        result = await self._graph.ainvoke(state, config, context=context, durability="async")
+        result = await self._graph.ainvoke(state, config, context=context, durability="exit")
         return str(result["stop_reason"])
 
     async def _after_cancel(self, emitter: Emitter) -> tuple[str, dict[str, Any] | None]:
