@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -376,4 +377,4 @@ def delete_agent(actor: Actor, agent: Agent) -> None:
         own_ids = set(own.values_list("pk", flat=True)) - set(keep.values_list("pk", flat=True))
         Agent.objects.filter(pk=agent.pk).delete()  # `agent` keeps its id, which names the folder
         Block.objects.filter(pk__in=own_ids).delete()
-    memory.remove(agent)
+    transaction.on_commit(partial(memory.remove, agent))

@@ -17,7 +17,7 @@ from agents.services import memory
 from agents.services.portable import write_agent_json
 from memfs import API_AUTHOR, Author, BlockFile, check_path, label_to_path
 from souveraine.api.pagination import PageQuery
-from souveraine.errors import ConcurrentUpdate, Conflict, InvalidArgument, NotFound
+from souveraine.errors import Conflict, InvalidArgument, NotFound
 
 DEFAULT_LIMIT_CHARS = 100_000
 DESCRIPTIONS = {
@@ -106,7 +106,7 @@ def update_block(
 ) -> Block:
     """Change a block by API; every attached agent's repository gets one commit.
 
-    Raises InvalidArgument (limit, read_only, label), Conflict (label taken), ConcurrentUpdate.
+    Raises InvalidArgument (limit, read_only, label), Conflict (label taken).
     """
     if changes.get("label") and changes["label"] != block.label:
         block = _rename(block, changes["label"], author)
@@ -150,25 +150,21 @@ def edit_block(
 
 
 def _edit_row(block: Block, change: Callable[[BlockFile], BlockFile]) -> None:
-    for _ in range(5):
-        current = Block.objects.filter(pk=block.pk).first()
+    """Change the row under its lock, so that of many at once each is applied to the one before."""
+    with transaction.atomic():
+        current = Block.objects.select_for_update().filter(pk=block.pk).first()
         if current is None:
             raise NotFound(f"Block with id 'block-{block.pk}' not found")
         after = change(memory.block_file(current))
         for name in FILE_FIELDS:
             setattr(current, name, getattr(after, name))
         memory.remember_rendering(current)  # in the same UPDATE: a copy of it is never an edit
-        updated = Block.objects.filter(pk=block.pk, version=current.version).update(
+        Block.objects.filter(pk=block.pk).update(
             **{name: getattr(after, name) for name in FILE_FIELDS},
             rendered=current.rendered,
             version=F("version") + 1,
             updated_at=timezone.now(),
         )
-        if updated:
-            return
-    raise ConcurrentUpdate(
-        f"Block '{block.label}' was changed by others at the same time. Read it and try again."
-    )
 
 
 def _rename(block: Block, label: str, author: Author) -> Block:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from django.db import transaction
 from redis.exceptions import RedisError
 
 from agents.actor import Actor
@@ -23,7 +24,10 @@ def delete_agent(actor: Actor, agent: Agent) -> None:
     """Cancel what runs, delete the agent, and tell everybody who follows a run of it that it has ended."""
     live = list(Run.objects.filter(agent=agent, status__in=ACTIVE))
     cancel_runs(live)
-    agent_services.delete_agent(actor, agent)
+    with transaction.atomic():
+        # A worker writes under the lock of its run: after this it is done or finds no run (PostgreSQL).
+        list(Run.objects.select_for_update().filter(pk__in=[run.pk for run in live]))
+        agent_services.delete_agent(actor, agent)
     for run in live:
         entries = terminal_entries(run.pk, "cancelled", run.usage, None)
         try:

@@ -209,10 +209,13 @@ def test_deleting_an_agent_in_mid_turn_ends_its_streams(
     assert api.delete(f"/v1/agents/{agent['id']}").status == 200
     thread.join(20)
     assert answers, "the client is told"
+    # The worker may keep the text so far before the rows go, or find them gone; either way it ends.
     if streaming:
-        assert answers[0].types() == ["stop_reason", "usage_statistics", "[DONE]"]
-    else:
-        assert answers[0].status == 404
+        *partial, stop, usage, done = answers[0].types()
+        assert [stop, usage, done] == ["stop_reason", "usage_statistics", "[DONE]"]
+        assert partial in ([], ["assistant_message"])
+    elif answers[0].status != 404:
+        assert answers[0].json()["stop_reason"]["stop_reason"] == "cancelled"
 
 
 def test_deleting_the_default_conversation_leaves_the_agent_usable(
