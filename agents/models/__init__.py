@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agents.models.agent import Agent, AgentSecret, AgentTag, default_souveraine
+from agents.models.approval import RememberedDecision
 from agents.models.block import AgentBlock, Block
 from agents.models.tool import AgentTool, Tool
 from agents.models.user import ApiKey, User
@@ -15,6 +16,7 @@ __all__ = [
     "AgentTool",
     "ApiKey",
     "Block",
+    "RememberedDecision",
     "Tool",
     "User",
     "default_souveraine",

@@ -14,7 +14,8 @@ class Conversation(models.Model):
     """One thread of an agent; its id is the LangGraph thread id.
 
     `window_start` is the sequence at which the prompt window begins; only
-    `conversations.services.window` moves it. Counters are written when a run ends.
+    `conversations.services.window` moves it. Counters are written when a run ends. `pending_message_id`
+    is the assistant message whose tool calls wait for a client, or null.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -38,6 +39,7 @@ class Conversation(models.Model):
     context_pressure = models.FloatField(default=0.0)
     last_n25_at = models.DateTimeField(null=True, blank=True)
     system_fingerprint = models.CharField(max_length=64, blank=True)
+    pending_message_id = models.UUIDField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -64,7 +66,7 @@ class Message(models.Model):
 
     `text` is the plain text, which is searched; `content` holds Letta content parts only when there is
     more than one text part. `tool_calls` of an assistant message is a list of {"id", "name",
-    "arguments"}; a tool message answers `tool_call_id`. `row` orders messages across the conversations
+    "arguments"} and, for a call that waits for a client, "gate"; a tool message answers `tool_call_id`. `row` orders messages across the conversations
     of an agent (insertion order).
     """
 

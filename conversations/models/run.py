@@ -123,12 +123,23 @@ class Step(models.Model):
 class ToolCall(models.Model):
     """Journal of one tool call, keyed by what stays the same over crashes and resumes (architecture §5.5).
 
-    Not keyed by run (a resume is a new one) nor by the provider's call id (it may repeat).
+    Not keyed by run (a resume is a new one) nor by the provider's call id (it may repeat). `run` is the
+    run that carries it out: for a gated call the one that brought the decision. `decision` is
+    {"type": "approve"}, {"type": "deny", "reason"} or {"type": "return", "text", "content", "status",
+    "stdout", "stderr"}.
     """
 
     class State(models.TextChoices):
+        WAITING = "waiting"  # for a client's decision or return
+        DECIDED = "decided"
         STARTED = "started"
         RETURNED = "returned"
+
+    class Gate(models.TextChoices):
+        """What a call waits for before it can return."""
+
+        APPROVAL = "approval"  # a tool of the server that a client must allow
+        CLIENT = "client"  # a tool that the client runs itself
 
     conversation = models.ForeignKey(
         Conversation, on_delete=models.CASCADE, related_name="tool_calls"
@@ -139,10 +150,27 @@ class ToolCall(models.Model):
     name = models.CharField(max_length=255)
     state = models.CharField(max_length=10, choices=State.choices)
     status = models.CharField(max_length=12, blank=True)
+    gate = models.CharField(max_length=10, choices=Gate.choices, blank=True)
+    decision = models.JSONField(null=True, blank=True)
+    decided_by = models.UUIDField(null=True, blank=True)
+    decided_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(default=timezone.now)
     returned_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        indexes = [
+            models.Index(
+                fields=["expires_at"],
+                condition=models.Q(state="waiting"),
+                name="tool_call_waiting",
+            ),
+            models.Index(
+                fields=["conversation", "decided_at"],
+                condition=models.Q(decided_at__isnull=False),
+                name="tool_call_decided",
+            ),
+        ]
         constraints = [
             models.UniqueConstraint(
                 fields=["conversation", "message_id", "position"], name="tool_call_once"
