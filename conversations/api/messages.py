@@ -70,6 +70,7 @@ def send(
                 accepted.run.pk,
                 include_pings=body.include_pings,
                 message_types=body.include_return_message_types,
+                is_foreground=not body.background,
             ),
         )
     return hand_over(request, JsonAnswer(accepted.run.pk, body.include_return_message_types))

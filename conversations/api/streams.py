@@ -62,6 +62,7 @@ class SseStream:
     after: int = 0
     include_pings: bool = True
     message_types: list[str] | None = None
+    is_foreground: bool = False  # a cancelled one ends without [DONE], as on the old server
 
     async def run(self, send: StreamSender) -> None:
         """Send until the run's `end`; keep-alive pings in silence."""
@@ -94,7 +95,8 @@ class SseStream:
 
     def _encode(self, event: Event) -> bytes:
         if event.kind == "end":
-            return sse.DONE
+            is_cancelled = json.loads(event.data or b"{}").get("stop_reason") == "cancelled"
+            return b"" if is_cancelled and self.is_foreground else sse.DONE
         data = event.data.replace(b'"seq_id":null', b'"seq_id":%d' % event.seq, 1)
         if event.kind == "error":
             return sse.error_frame(data)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 
 from django.utils import timezone
 
-from conversations.models import Run, RunStatus
+from conversations.models import Run
 from conversations.models.run import ACTIVE
+from conversations.services.closing import try_close
 from conversations.services.runs import cancel_queued
 from souveraine.events.signals import publish
 
 CHANNEL = "cancel"
+
+
+def notify_worker(run_id: uuid.UUID) -> None:
+    """Tell the worker of the run, if it has one, to stop at once."""
+    publish(CHANNEL, str(run_id))
 
 
 def cancel_runs(runs: Iterable[Run]) -> dict[str, str]:
@@ -25,8 +32,10 @@ def cancel_runs(runs: Iterable[Run]) -> dict[str, str]:
         if not live.update(cancel_requested_at=timezone.now()):
             continue
         asked[f"run-{run.pk}"] = "cancelled"
-        current = Run.objects.filter(pk=run.pk).first()
-        if current is not None and current.status == RunStatus.QUEUED:
-            cancel_queued(current)  # the sweeper writes its last events
-        publish(CHANNEL, str(run.pk))
+        current = Run.objects.select_related("agent").filter(pk=run.pk).first()
+        if current is not None and cancel_queued(current):
+            current.stop_reason = "cancelled"
+            try_close(current)
+        else:
+            notify_worker(run.pk)
     return asked

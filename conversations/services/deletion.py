@@ -1,4 +1,4 @@
-"""Delete an agent with all its conversations: live turns are ended first, and so are their streams."""
+"""Delete an agent with all its conversations: live turns are ended with it, and so are their streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agents.models import Agent
 from agents.services import agents as agent_services
 from conversations.models import Run
 from conversations.models.run import ACTIVE
-from conversations.services.cancel import cancel_runs
+from conversations.services.cancel import notify_worker
 from conversations.wire.frames import terminal_entries
 from souveraine.events import log
 
@@ -21,12 +21,13 @@ ABOVE_ANY_FENCE = 1_000_000  # the worker of the deleted run must not add to the
 
 
 def delete_agent(actor: Actor, agent: Agent) -> None:
-    """Cancel what runs, delete the agent, and tell everybody who follows a run of it that it has ended."""
-    live = list(Run.objects.filter(agent=agent, status__in=ACTIVE))
-    cancel_runs(live)
+    """Delete the agent and tell everybody who follows a run of it that it has ended.
+
+    The worker of a live run hears of it last: whatever it would still keep is gone with the agent.
+    """
     with transaction.atomic():
         # A worker writes under the lock of its run: after this it is done or finds no run (PostgreSQL).
-        list(Run.objects.select_for_update().filter(pk__in=[run.pk for run in live]))
+        live = list(Run.objects.select_for_update().filter(agent=agent, status__in=ACTIVE))
         agent_services.delete_agent(actor, agent)
     for run in live:
         entries = terminal_entries(run.pk, "cancelled", run.usage, None)
@@ -34,3 +35,4 @@ def delete_agent(actor: Actor, agent: Agent) -> None:
             log.append(run.pk, run.fence + ABOVE_ANY_FENCE, entries, min_seq=run.last_event_seq)
         except (RedisError, log.Fenced) as exc:
             logger.warning("event=stream_not_ended run_id=run-%s error=%r", run.pk, exc)
+        notify_worker(run.pk)

@@ -104,19 +104,24 @@ def has_ended(run_id: uuid.UUID) -> bool:
     return not Run.objects.filter(pk=run_id, status__in=ACTIVE).exists()
 
 
+class CancelRequested(Exception):
+    """A cancel was asked for before the run ended, and promised: end it as cancelled."""
+
+
 def finish(
     run: Run, *, stop_reason: str, usage: dict[str, Any], error: dict[str, Any] | None = None
 ) -> bool:
     """End a run and write its conversation's counters in one transaction.
 
-    Returns False when it had ended already. Raises Fenced when another worker owns it.
+    Returns False when it had ended already. Raises CancelRequested when somebody was told that it is
+    cancelled and this would end it otherwise, Fenced when another worker owns it.
     """
     now = timezone.now()
     status = STATUS_BY_STOP_REASON.get(stop_reason, RunStatus.FAILED)
+    held = Run.objects.filter(pk=run.pk, fence=run.fence, owner=run.owner, status=RunStatus.RUNNING)
+    is_cancel = status == RunStatus.CANCELLED
     with transaction.atomic():
-        ended = Run.objects.filter(
-            pk=run.pk, fence=run.fence, owner=run.owner, status=RunStatus.RUNNING
-        ).update(
+        ended = (held if is_cancel else held.filter(cancel_requested_at__isnull=True)).update(
             status=status,
             stop_reason=stop_reason,
             usage=usage,
@@ -127,6 +132,8 @@ def finish(
             total_duration_ns=int((now - run.created_at).total_seconds() * 1e9),
         )
         if not ended:
+            if held.exists():
+                raise CancelRequested
             if Run.objects.filter(pk=run.pk, status__in=TERMINAL).exists():
                 return False
             raise Fenced(f"run-{run.pk}: the lease has moved on")
@@ -177,8 +184,8 @@ def release(runs: Q) -> list[uuid.UUID]:
     queued = []
     for run in Run.objects.filter(runs, status=RunStatus.RUNNING).select_related("agent"):
         if run.cancel_requested_at is not None:
-            _end_lost(run, RunStatus.CANCELLED, "cancelled", None)
-        elif run.surface == Run.Surface.API:
+            continue  # `turn.orphans` ends it and keeps what it has streamed
+        if run.surface == Run.Surface.API:
             _end_lost(run, RunStatus.INTERRUPTED, "", None)
         elif run.attempts >= MAX_ATTEMPTS:
             _end_lost(
@@ -244,11 +251,19 @@ def overdue(after: timedelta) -> list[uuid.UUID]:
 
 def cancel_queued(run: Run) -> bool:
     """End a run that no worker has claimed yet. Returns whether it was still queued."""
-    return bool(
-        Run.objects.filter(pk=run.pk, status=RunStatus.QUEUED).update(
+    with transaction.atomic():
+        ended = Run.objects.filter(pk=run.pk, status=RunStatus.QUEUED).update(
             status=RunStatus.CANCELLED, stop_reason="cancelled", completed_at=timezone.now()
         )
-    )
+        if ended:
+            _count(run, "cancelled", {})
+    return bool(ended)
+
+
+def cancelled_of(run_ids: list[uuid.UUID]) -> list[uuid.UUID]:
+    """Return those of these runs whose cancel was asked for."""
+    asked = Run.objects.filter(pk__in=run_ids, cancel_requested_at__isnull=False)
+    return list(asked.values_list("pk", flat=True))
 
 
 @without_disk_sync()

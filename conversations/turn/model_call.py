@@ -30,7 +30,7 @@ from agents.providers.base import (
 from agents.providers.capabilities import fit, without_images
 from agents.providers.retry import Attempts, RetryPolicy
 from agents.services.memory import sync_blocks
-from conversations.models import Conversation, Message, Step
+from conversations.models import Conversation, Message, Run, Step
 from conversations.services.prompt import SYSTEM_SEQUENCE, ensure_system_message, is_current
 from conversations.services.runs import fenced
 from conversations.services.window import estimate_text_tokens, fit_window
@@ -367,16 +367,25 @@ def _store_failed_step(context: TurnContext, partial: PartialAnswer, error: Prov
         logger.info("event=step_fenced run_id=run-%s", context.run.pk)
 
 
-def store_partial(context: TurnContext) -> Message | None:
-    """Keep what a cancelled call had streamed, marked as partial; None when there was nothing."""
-    partial = context.partial
-    if partial is None or not (partial.text or partial.reasoning):
-        return None
-    run = context.run
+def store_partial(context: TurnContext) -> None:
+    """Keep what a cancelled call had streamed, marked as partial. Raises Fenced."""
+    if context.partial is not None:
+        keep_partial(context.run, context.partial, context.model_handle)
+
+
+def keep_partial(run: Run, partial: PartialAnswer, model_handle: str | None) -> None:
+    """Store an interrupted answer, unless there is nothing, or the whole one was stored after all.
+
+    Raises Fenced.
+    """
+    if not (partial.text or partial.reasoning):
+        return
     with fenced(run):
         conversation = Conversation.objects.select_for_update().get(pk=run.conversation_id)
+        if Message.objects.filter(id=partial.message_id).exists():
+            return
         conversation.last_sequence += 1
-        message = Message.objects.create(
+        Message.objects.create(
             id=partial.message_id,
             conversation=conversation,
             agent_id=run.agent_id,
@@ -385,9 +394,8 @@ def store_partial(context: TurnContext) -> Message | None:
             text="".join(partial.text),
             reasoning="".join(partial.reasoning),
             status="partial",
-            model=context.model_handle,
+            model=model_handle,
             run=run,
             step_id=partial.step_id,
         )
         conversation.save(update_fields=["last_sequence"])
-    return message

@@ -20,8 +20,10 @@ from agents.providers import registry
 from agents.providers.capabilities import fit
 from agents.selectors import attached_tools
 from agents.services.memory import take_up_edits
-from conversations.models import Conversation, Run, Step
+from conversations.models import Conversation, Run
 from conversations.services import mirror, runs
+from conversations.services.closing import LOST_EVENTS
+from conversations.services.usage import load_usage
 from conversations.turn.checkpointer import RUN_KEY
 from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
@@ -39,36 +41,11 @@ from souveraine.events.writer import EventWriter
 logger = logging.getLogger(__name__)
 GRAPH_STEPS_PER_MODEL_CALL = 2
 CLOSE_TIMEOUT_SECONDS = 10.0
-LOST_EVENTS = 100_000
+RECONCILE_TIMEOUT_SECONDS = 2.0  # after a cancel; an absent Redis must not hold up its end
 
 
 class Released(Exception):
     """The worker gives the run back: it shuts down, or cannot renew its lease."""
-
-
-USAGE_FIELDS = ("prompt_tokens", "completion_tokens", "cached_input_tokens", "reasoning_tokens")
-
-
-def load_usage(run: Run) -> dict[str, Any]:
-    """Return the run's usage: sums over its steps, `context_tokens` of the last one; null = not told."""
-    steps = list(
-        Step.objects.filter(run=run, status="success").order_by("index").values_list(*USAGE_FIELDS)
-    )
-    prompt, completion = sum(step[0] for step in steps), sum(step[1] for step in steps)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "cached_input_tokens": _sum_told([step[2] for step in steps]),
-        "reasoning_tokens": _sum_told([step[3] for step in steps]),
-        "step_count": len(steps),
-        "context_tokens": steps[-1][0] + steps[-1][1] if steps else None,
-    }
-
-
-def _sum_told(values: list[int | None]) -> int | None:
-    told = [value for value in values if value is not None]
-    return sum(told) if told else None
 
 
 class TurnRunner:
@@ -79,7 +56,19 @@ class TurnRunner:
     ) -> None:
         self.run, self._graph, self._tool_slots = run, graph, tool_slots
         self.is_cancelled = False
+        self._interruptible: asyncio.Task[Any] | None = None
         self._context: TurnContext | None = None
+
+    def cancel(self) -> None:
+        """Interrupt the turn; for the loop's thread, safe to call twice.
+
+        Before the turn begins and once it is ending nothing is interrupted: those look at `is_cancelled`
+        or at the row. Without this a cancel could hit the last events, or a task that has not begun.
+        """
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            if self._interruptible is not None:
+                self._interruptible.cancel()
 
     async def execute(self) -> None:
         """Run the turn. Raises Fenced when another worker took it over, Released when it was given back."""
@@ -95,6 +84,9 @@ class TurnRunner:
                 logger.warning("event=stream_incomplete run_id=run-%s error=%r", self.run.pk, exc)
 
     async def _attempt(self, emitter: Emitter) -> tuple[str, dict[str, Any] | None]:
+        if self.is_cancelled:
+            return await self._after_cancel(emitter)
+        self._interruptible = asyncio.current_task()
         try:
             if self.run.attempts > 1:
                 await reconcile_stream(self.run, emitter)
@@ -137,6 +129,8 @@ class TurnRunner:
                 "detail": "The server failed while it ran this turn. Your message is kept; the operator's log has "
                 f"the details under run-{self.run.pk}.",
             }
+        finally:
+            self._interruptible = None
 
     def _prepare(self, emitter: Emitter) -> TurnContext:
         run = self.run
@@ -177,20 +171,34 @@ class TurnRunner:
         return str(result["stop_reason"])
 
     async def _after_cancel(self, emitter: Emitter) -> tuple[str, dict[str, Any] | None]:
-        """Keep what was streamed, answer open calls. Shielded by the caller's uncancel."""
-        context = self._context
-        if context is not None:
-            message = await run_db(store_partial, context)
-            if message is not None and not emitter.is_token_mode:
-                await emitter.message(message)
-            for row in await run_db(close_open_calls, context):
-                await emitter.message(row)
+        """Keep what was streamed, answer open calls. Shielded by the caller's uncancel.
+
+        The interrupted part may have stored something in its thread after all, so what is still to be
+        streamed is found by comparing the stream with the rows.
+        """
+        if self._context is not None:
+            await run_db(store_partial, self._context)
+        await run_db(close_open_calls, self.run)
+        try:
+            async with asyncio.timeout(RECONCILE_TIMEOUT_SECONDS):
+                await emitter.writer.flush()
+                await reconcile_stream(self.run, emitter)
+        except (TimeoutError, RedisError, SouveraineError) as exc:
+            logger.warning("event=cancel_not_streamed run_id=run-%s error=%r", self.run.pk, exc)
         return "cancelled", None
 
     async def _end(self, emitter: Emitter, stop_reason: str, error: dict[str, Any] | None) -> None:
         run = self.run
         usage = await run_db(load_usage, run)
-        ended = await run_db(runs.finish, run, stop_reason=stop_reason, usage=usage, error=error)
+        try:
+            ended = await run_db(
+                runs.finish, run, stop_reason=stop_reason, usage=usage, error=error
+            )
+        except runs.CancelRequested:
+            stop_reason, error = await self._after_cancel(emitter)
+            ended = await run_db(
+                runs.finish, run, stop_reason=stop_reason, usage=usage, error=error
+            )
         if not ended:
             return
         await write_terminal_events(emitter.writer, run.pk, stop_reason, usage, error)

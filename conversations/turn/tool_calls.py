@@ -22,7 +22,7 @@ from jsonschema import Draft202012Validator, SchemaError
 from agents.models import Tool
 from agents.tools import registry
 from agents.tools.base import ToolContext, ToolError
-from conversations.models import Conversation, Message, ToolCall
+from conversations.models import Conversation, Message, Run, ToolCall
 from conversations.services.runs import fenced
 from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
@@ -95,10 +95,17 @@ def _start(
     return "run" if created or may_rerun else "unknown"
 
 
-def _finish(context: TurnContext, message: Message, position: int, outcome: Outcome) -> Message:
-    """Journal the return and store the tool message in one transaction; the first outcome stays."""
-    run, call = context.run, message.tool_calls[position]
+def _finish(run: Run, message: Message, position: int, outcome: Outcome) -> Message | None:
+    """Journal the return and store the tool message in one transaction.
+
+    The first outcome stays: None when there is one (a cancel may meet the thread that stores it).
+    """
+    call = message.tool_calls[position]
     with fenced(run):
+        if ToolCall.objects.filter(
+            message_id=message.id, position=position, state=ToolCall.State.RETURNED
+        ).exists():
+            return None
         conversation = Conversation.objects.select_for_update().get(pk=run.conversation_id)
         ToolCall.objects.update_or_create(
             conversation=conversation,
@@ -164,7 +171,7 @@ async def _run_one(context: TurnContext, message: Message, position: int) -> Mes
         if state == "unknown"
         else await _execute(context, tool, call)
     )
-    return await run_db(_finish, context, message, position, outcome)
+    return await run_db(_finish, context.run, message, position, outcome)
 
 
 async def _execute(context: TurnContext, tool: Tool | None, call: dict[str, str]) -> Outcome:
@@ -218,14 +225,9 @@ async def _in_thread(context: TurnContext, tool: Tool, arguments: dict[str, Any]
             return await loop.run_in_executor(_executor, call)
 
 
-def close_open_calls(context: TurnContext) -> list[Message]:
-    """Answer every open call of a cancelled turn, so that the history stays valid."""
-    message = pending_message(context.run.conversation_id)
-    if message is None:
-        return []
-    rows = []
-    for position in range(len(message.tool_calls)):
-        entry = ToolCall.objects.filter(message_id=message.id, position=position).first()
-        if entry is None or entry.state != ToolCall.State.RETURNED:
-            rows.append(_finish(context, message, position, Outcome(CANCELLED, "error")))
-    return rows
+def close_open_calls(run: Run) -> None:
+    """Answer every open call of a cancelled turn, so that the history stays valid. Raises Fenced."""
+    message = pending_message(run.conversation_id)
+    if message is not None:
+        for position in range(len(message.tool_calls)):
+            _finish(run, message, position, Outcome(CANCELLED, "error"))

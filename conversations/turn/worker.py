@@ -20,6 +20,7 @@ from django.db import DatabaseError
 from conversations.services import runs
 from conversations.services.cancel import CHANNEL
 from conversations.services.dispatch import enqueue_all
+from conversations.turn import orphans
 from conversations.turn.checkpointer import OrmCheckpointer
 from conversations.turn.database import run_db
 from conversations.turn.graph import build_graph
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 HEARTBEAT_SHARE = 0.15  # of the lease: six chances to renew before it is lost
 SWEEP_SECONDS = 3.0
 TOOLS_AT_ONCE = 32
+CANCEL_POLL_SECONDS = (
+    1.0  # finds a cancel whose notice was lost, in time to close the provider within 2 s
+)
 RELEASE_TIMEOUT_SECONDS = 5.0
 
 
@@ -51,6 +55,7 @@ class TurnWorker:
             target=self._loop.run_forever, name="turn-loop", daemon=True
         )
         self._live: dict[uuid.UUID, tuple[TurnRunner, asyncio.Task[None]]] = {}
+        self._claiming: dict[uuid.UUID, bool] = {}  # run → cancelled meanwhile
         self._graph = build_graph(OrmCheckpointer())
         self._tool_slots = asyncio.Semaphore(TOOLS_AT_ONCE)
         self._is_draining = False
@@ -63,7 +68,12 @@ class TurnWorker:
         asyncio.run_coroutine_threadsafe(self._start_background(), self._loop).result()
 
     async def _start_background(self) -> None:
-        for work in (self._heartbeat(), self._sweep(), self._listen_for_cancel()):
+        for work in (
+            self._heartbeat(),
+            self._sweep(),
+            self._listen_for_cancel(),
+            self._poll_cancels(),
+        ):
             self._background.append(asyncio.create_task(work))
 
     def stop(self) -> None:
@@ -89,10 +99,15 @@ class TurnWorker:
     async def _execute(self, run_id: uuid.UUID) -> None:
         if self._is_draining:
             return
-        run = await run_db(runs.claim, run_id, self.owner)
+        self._claiming[run_id] = False
+        try:
+            run = await run_db(runs.claim, run_id, self.owner)
+        finally:
+            is_cancelled = self._claiming.pop(run_id, False)
         if run is None:
             return
         runner = TurnRunner(run, self._graph, self._tool_slots)
+        runner.is_cancelled = is_cancelled or run.cancel_requested_at is not None
         task = asyncio.create_task(runner.execute(), name=f"run-{run_id}")
         self._live[run_id] = (runner, task)
         try:
@@ -141,10 +156,22 @@ class TurnWorker:
             live[1].cancel()
 
     def _cancel(self, run_id: uuid.UUID) -> None:
+        if run_id in self._claiming:
+            self._claiming[run_id] = True
         live = self._live.get(run_id)
-        if live is not None and not live[0].is_cancelled:
-            live[0].is_cancelled = True
-            live[1].cancel()
+        if live is not None:
+            live[0].cancel()
+
+    async def _poll_cancels(self) -> None:
+        while True:
+            await asyncio.sleep(CANCEL_POLL_SECONDS)
+            if not self._live:
+                continue
+            try:
+                for run_id in await run_db(runs.cancelled_of, list(self._live)):
+                    self._cancel(run_id)
+            except DatabaseError as exc:
+                logger.warning("event=cancel_poll_failed error=%r", exc)
 
     def _cancel_all(self) -> None:
         for _, task in self._live.values():
@@ -180,4 +207,4 @@ class TurnWorker:
         tasks = [task for _, task in self._live.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=RELEASE_TIMEOUT_SECONDS)
-        await run_db(runs.release_owner, self.owner)
+        await run_db(orphans.release_owner, self.owner)

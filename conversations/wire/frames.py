@@ -97,14 +97,19 @@ def error_frame(run_id: uuid.UUID, error: dict[str, Any]) -> Frame:
 def terminal_entries(
     run_id: uuid.UUID, stop_reason: str, usage: dict[str, Any], error: dict[str, Any] | None
 ) -> list[tuple[str, bytes]]:
-    """Return the events that end a stream: stop_reason, usage or error, end (contract §4.3)."""
+    """Return the events that end a stream: stop_reason, usage or error, end (contract §4.3).
+
+    A cancelled one has neither usage nor error, and spaced JSON, as on the old server (golden 77).
+    """
+    end = ("end", json.dumps({"stop_reason": stop_reason}).encode())
+    if stop_reason == "cancelled":
+        return [("frame", json.dumps(stop_reason_frame(stop_reason)).encode()), end]
     entries = [("frame", dump(stop_reason_frame(stop_reason)))]
     if error is not None:
         entries.append(("error", dump(error_frame(run_id, error))))
     else:
         entries.append(("frame", dump(usage_frame(usage))))
-    entries.append(("end", json.dumps({"stop_reason": stop_reason}).encode()))
-    return entries
+    return [*entries, end]
 
 
 def retracted_frame(message_id: str, run_id: uuid.UUID, date: datetime) -> Frame:
@@ -162,6 +167,7 @@ def assistant_frames(message: Message) -> list[Frame]:
                 sender_id=message.sender_id,
             ),
             **fields,
+            **({"_souveraine": {"partial": True}} if message.status == "partial" else {}),
         }
         for index, (kind, fields) in enumerate(parts)
     ]

@@ -9,7 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from conversations.services.dispatch import enqueue_all
-from conversations.services.runs import overdue, release_owner
+from conversations.services.runs import overdue
+from conversations.turn.orphans import release_owner
 
 
 class Command(BaseCommand):
