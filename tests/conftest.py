@@ -22,7 +22,7 @@ import pytest
 
 from souveraine.events.connection import close_async_clients, close_sync_clients
 from souveraine.events.hub import close_hub
-from souveraine.testing.asgi import call
+from souveraine.testing.asgi import call, first_piece
 from tests.events.redis_server import RedisServer
 
 
@@ -90,12 +90,16 @@ class Api:
     def run(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
-    def request(self, method: str, path: str, json: Any = None, **options: Any) -> Answer:
+    def request(
+        self, method: str, path: str, json: Any = None, *, is_endless: bool = False, **options: Any
+    ) -> Answer:
+        """Call and read the answer: of an endless one that is no error only the first piece."""
         headers = {**self.default_headers, **options.pop("headers", {})}
+        ask = first_piece if is_endless else call
         response = self.run(
-            call(self._application, method, path, json=json, headers=headers, **options)
+            ask(self._application, method, path, json=json, headers=headers, **options)
         )
-        body = self.run(response.read())
+        body = response.content
         return Answer(
             response.status, {k.lower(): v for k, v in dict(response.headers).items()}, body
         )

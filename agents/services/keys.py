@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import uuid
 from collections.abc import Iterable
 from datetime import timedelta
 
@@ -59,6 +60,11 @@ def authenticate_key(key: str) -> Actor | None:
     if row.last_used_at is None or now - row.last_used_at > LAST_USED_RESOLUTION:
         ApiKey.objects.filter(pk=row.pk).update(last_used_at=now)
     return Actor(row.owner, frozenset(row.scopes), row.pk)
+
+
+def is_usable(key_id: uuid.UUID) -> bool:
+    """Tell whether a key that was accepted still would be: long-lived streams ask again."""
+    return ApiKey.objects.filter(_usable(), pk=key_id, owner__is_active=True).exists()
 
 
 def revoke_key(row: ApiKey) -> None:

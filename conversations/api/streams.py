@@ -5,19 +5,16 @@ Run as tasks behind the hand-off: a client that leaves ends the pump, never the 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from django.conf import settings
-from django.db import connections
 from django.utils import timezone
 
+from conversations.api.reading import read
 from conversations.models import Run
 from conversations.selectors import run_messages
 from conversations.services.accept import PING_SEQ
@@ -30,28 +27,10 @@ from souveraine.events.hub import get_hub
 from souveraine.events.log import Event, exists_async
 
 logger = logging.getLogger(__name__)
-P = ParamSpec("P")
-T = TypeVar("T")
-DATABASE_THREADS = 4
 ENDED_WITHOUT_EVENTS_SECONDS = (
     20.0  # then the sweeper (5 s) has failed too and the stream is closed as incomplete
 )
 POLL_SECONDS = 5.0
-
-
-_executor = ThreadPoolExecutor(DATABASE_THREADS, thread_name_prefix="stream-db")
-
-
-async def _read(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Read from the database off the loop; Django's own thread for that is one for the whole process."""
-
-    def call() -> T:
-        try:
-            return function(*args, **kwargs)
-        finally:
-            connections.close_all()
-
-    return await asyncio.get_running_loop().run_in_executor(_executor, call)
 
 
 @dataclass
@@ -66,10 +45,10 @@ class SseStream:
 
     async def run(self, send: StreamSender) -> None:
         """Send until the run's `end`; keep-alive pings in silence."""
-        is_gone = not await exists_async(self.run_id) and await _read(has_ended, self.run_id)
+        is_gone = not await exists_async(self.run_id) and await read(has_ended, self.run_id)
         await send.start(200, sse.HEADERS)
         if is_gone:
-            rebuilt = [e for e in await _read(rebuilt_events, self.run_id) if e.seq > self.after]
+            rebuilt = [e for e in await read(rebuilt_events, self.run_id) if e.seq > self.after]
             await send.body(b"".join(self._encode(event) for event in rebuilt), more=False)
             return
         last_seq, silent_since_end = self.after, 0.0
@@ -79,7 +58,7 @@ class SseStream:
                 events = await subscription.next(interval)
                 if events is None:
                     await send.body(self._keep_alive(last_seq))
-                    if await _read(has_ended, self.run_id):
+                    if await read(has_ended, self.run_id):
                         silent_since_end += interval
                         if silent_since_end >= ENDED_WITHOUT_EVENTS_SECONDS:
                             await self._incomplete(send)
@@ -140,11 +119,11 @@ class JsonAnswer:
         async with get_hub().subscribe(self.run_id) as subscription:
             while True:
                 events = await subscription.next(POLL_SECONDS)
-                if events is None and await _read(has_ended, self.run_id):
+                if events is None and await read(has_ended, self.run_id):
                     break
                 if events and events[-1].kind == "end":
                     break
-        status, body = await _read(answer_of, self.run_id, self.message_types)
+        status, body = await read(answer_of, self.run_id, self.message_types)
         await send.json(status, body)
 
 

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from conversations.api import agents, blocks, conversations, messages, models, runs, steps, tools
+from conversations.api import (
+    agents,
+    ambient,
+    blocks,
+    conversations,
+    messages,
+    models,
+    runs,
+    steps,
+    tools,
+)
 
 AGENT = r"^agents/(?P<agent_id>[^/]+)"
 BLOCKS = rf"{AGENT}/core-memory/blocks"
@@ -32,6 +42,7 @@ urlpatterns = [
     re_path(r"^conversations/?$", conversations.ConversationsView.as_view()),
     re_path(rf"{CONVERSATION}/messages/?$", messages.ConversationMessagesView.as_view()),
     re_path(rf"{CONVERSATION}/stream/?$", messages.ConversationStreamView.as_view()),
+    re_path(rf"{CONVERSATION}/events/?$", ambient.ConversationEventsView.as_view()),
     re_path(rf"{CONVERSATION}/cancel/?$", runs.ConversationCancelView.as_view()),
     re_path(rf"{CONVERSATION}/?$", conversations.ConversationView.as_view()),
     re_path(r"^runs/?$", runs.RunsView.as_view()),

@@ -32,6 +32,7 @@ class Conversation(models.Model):
     last_message_at = models.DateTimeField(null=True, blank=True)
     last_run_completion = models.DateTimeField(null=True, blank=True)
     last_sequence = models.PositiveBigIntegerField(default=0)
+    last_event_number = models.PositiveBigIntegerField(default=0)
     window_start = models.PositiveBigIntegerField(default=0)
     message_count = models.PositiveBigIntegerField(default=0)
     turn_count = models.PositiveBigIntegerField(default=0)

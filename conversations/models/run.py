@@ -26,7 +26,10 @@ ACTIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
 
 
 class Run(models.Model):
-    """One turn's work. `owner`, `fence` and `lease_expires_at` say which worker may write for it."""
+    """One turn's work. `owner`, `fence` and `lease_expires_at` say which worker may write for it.
+
+    `event_number` is its place among the conversation's runs as its viewers see them (decision 0006).
+    """
 
     class Surface(models.TextChoices):
         V1 = "v1"
@@ -41,6 +44,7 @@ class Run(models.Model):
     request = models.JSONField(default=dict)
     request_key = models.CharField(max_length=64, blank=True)
     first_sequence = models.PositiveBigIntegerField()
+    event_number = models.PositiveBigIntegerField(null=True, blank=True)
     stop_reason = models.CharField(max_length=60, blank=True)
     error = models.JSONField(null=True, blank=True)
     usage = models.JSONField(default=dict, blank=True)
@@ -79,7 +83,10 @@ class Run(models.Model):
                 fields=["conversation"],
                 condition=models.Q(status__in=["queued", "running"]),
                 name="one_live_run_per_conversation",
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["conversation", "event_number"], name="run_event_number_unique"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from agents.actor import Actor
 from conversations.models import Conversation, Message, Run, RunStatus
 from conversations.models.run import ACTIVE
+from conversations.services.announce import announce
 from conversations.services.dispatch import enqueue
 from conversations.services.prompt import ensure_system_message
 from conversations.wire import frames
@@ -101,6 +102,7 @@ def accept_turn(
             append(accepted.run.pk, 0, [("ping", ping)])
         except RedisError as exc:
             raise _stored_but_unseen(accepted.run) from exc
+        announce(accepted.run.conversation_id, accepted.run.agent_id)
         enqueue(accepted.run.pk)
     return accepted
 
@@ -153,14 +155,22 @@ def _store(
         request=options.as_request(),
         request_key=key,
         first_sequence=first,
+        event_number=conversation.last_event_number + 1,
         last_event_seq=PING_SEQ,
     )
     if earlier is None:
         _append_messages(conversation, run, messages)
+    conversation.last_event_number += 1
     conversation.last_updated_by = actor.user_id
     conversation.last_message_at = conversation.updated_at = timezone.now()
     conversation.save(
-        update_fields=["last_sequence", "last_updated_by", "last_message_at", "updated_at"]
+        update_fields=[
+            "last_sequence",
+            "last_event_number",
+            "last_updated_by",
+            "last_message_at",
+            "updated_at",
+        ]
     )
     return Accepted(run, is_new=True)
 

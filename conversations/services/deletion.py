@@ -10,8 +10,9 @@ from redis.exceptions import RedisError
 from agents.actor import Actor
 from agents.models import Agent
 from agents.services import agents as agent_services
-from conversations.models import Run
+from conversations.models import Conversation, Run
 from conversations.models.run import ACTIVE
+from conversations.services.announce import announce
 from conversations.services.cancel import notify_worker
 from conversations.wire.frames import terminal_entries
 from souveraine.events import log
@@ -25,6 +26,7 @@ def delete_agent(actor: Actor, agent: Agent) -> None:
 
     The worker of a live run hears of it last: whatever it would still keep is gone with the agent.
     """
+    conversation_ids = list(Conversation.objects.filter(agent=agent).values_list("pk", flat=True))
     with transaction.atomic():
         # A worker writes under the lock of its run: after this it is done or finds no run (PostgreSQL).
         live = list(Run.objects.select_for_update().filter(agent=agent, status__in=ACTIVE))
@@ -36,3 +38,4 @@ def delete_agent(actor: Actor, agent: Agent) -> None:
         except (RedisError, log.Fenced) as exc:
             logger.warning("event=stream_not_ended run_id=run-%s error=%r", run.pk, exc)
         notify_worker(run.pk)
+    announce(agent.pk, *conversation_ids)

@@ -12,6 +12,7 @@ from agents.models import Agent
 from conversations.models import Conversation, Run
 from conversations.models.run import ACTIVE
 from conversations.services import mirror
+from conversations.services.announce import announce
 from conversations.services.cancel import cancel_runs
 from conversations.services.prompt import ensure_system_message
 
@@ -83,5 +84,6 @@ def delete_conversation(actor: Actor, conversation: Conversation) -> None:
         last_updated_by=actor.user_id,
     )
     cancel_runs(Run.objects.filter(conversation=conversation, status__in=ACTIVE))
+    announce(conversation.pk)
     conversation.deleted_at = now
     mirror.write_metadata(conversation)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json as json_module
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -31,7 +31,7 @@ class AsgiResponse:
         self.content = b""  # what was read so far
         self.is_complete = False
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncGenerator[bytes]:
         """Yield the pieces of the body as the application sends them."""
         while not self.is_complete:
             message = await self._next_message()
@@ -66,9 +66,13 @@ class AsgiResponse:
 
     async def _next_message(self) -> Any:
         getter = asyncio.ensure_future(self._messages.get())
-        await asyncio.wait(
-            {getter, self._task}, timeout=DEADLINE_SECONDS, return_when=asyncio.FIRST_COMPLETED
-        )
+        try:
+            await asyncio.wait(
+                {getter, self._task}, timeout=DEADLINE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+        except asyncio.CancelledError:
+            getter.cancel()
+            raise
         if not getter.done() and self._messages.empty():
             getter.cancel()
             if self._task.done():
@@ -124,6 +128,18 @@ async def call(application: Application, method: str, path: str, **options: Any)
     """Send a request and return the complete answer; options as in `open_request`."""
     async with open_request(application, method, path, **options) as response:
         await response.read()
+    return response
+
+
+async def first_piece(
+    application: Application, method: str, path: str, **options: Any
+) -> AsgiResponse:
+    """Send a request, read one piece of its answer and leave; options as in `open_request`."""
+    async with (
+        open_request(application, method, path, **options) as response,
+        aclosing(response.chunks()) as chunks,
+    ):
+        await anext(chunks, b"")
     return response
 
 

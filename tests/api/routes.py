@@ -22,6 +22,7 @@ class Route:
     body: Any = None
     stranger: Any = 404
     expected: int = 200
+    is_endless: bool = False  # the answer goes on until the client leaves
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,10 @@ ROUTES: dict[str, list[Route]] = {
     r"^conversations/(?P<conversation_id>[^/]+)/stream/?$": [
         Route("POST", "conversations/{conversation}/stream", {"run_id": "{run}"}),
         Route("POST", "conversations/{conversation}/stream", MESSAGE),
+    ],
+    r"^conversations/(?P<conversation_id>[^/]+)/events/?$": [
+        Route("GET", "conversations/{conversation}/events", is_endless=True),
+        Route("GET", "conversations/default/events?agent_id={agent}", is_endless=True),
     ],
     r"^conversations/(?P<conversation_id>[^/]+)/?$": [
         Route("GET", "conversations/{conversation}"),

@@ -20,7 +20,11 @@ SAFE = ("GET", "HEAD", "OPTIONS")
 
 def call(api: Api, world: World, route: Route, **options: Any) -> Answer:
     return api.request(
-        route.method, f"/v1/{world.fill(route.path)}", filled(world, route.body), **options
+        route.method,
+        f"/v1/{world.fill(route.path)}",
+        filled(world, route.body),
+        is_endless=route.is_endless,
+        **options,
     )
 
 
