@@ -22,6 +22,7 @@ from conversations.wire import frames
 from souveraine import ids
 from souveraine.errors import ConversationBusy, NotFound, Unavailable
 from souveraine.events.log import append
+from souveraine.lib.crash_points import reached
 
 PING_SEQ = 1  # the number of a stream's first event
 
@@ -97,13 +98,16 @@ def accept_turn(
             raise
         raise ConversationBusy(f"run-{live.pk}") from None
     if accepted.is_new:
+        reached("after_accept")
         ping = frames.dump(frames.ping_frame(accepted.run.pk, accepted.run.created_at))
         try:
             append(accepted.run.pk, 0, [("ping", ping)])
         except RedisError as exc:
             raise _stored_but_unseen(accepted.run) from exc
         announce(accepted.run.conversation_id, accepted.run.agent_id)
+        reached("before_enqueue")
         enqueue(accepted.run.pk)
+        reached("after_enqueue")
     return accepted
 
 
@@ -172,6 +176,7 @@ def _store(
             "updated_at",
         ]
     )
+    reached("in_accept")
     return Accepted(run, is_new=True)
 
 

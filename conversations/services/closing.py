@@ -9,8 +9,9 @@ from redis.exceptions import RedisError
 
 from conversations.models import Run
 from conversations.services import runs
+from conversations.services.streamed import unstreamed
 from conversations.services.usage import load_usage
-from conversations.wire.frames import terminal_entries
+from conversations.wire.frames import dump, terminal_entries
 from souveraine.events import log
 from souveraine.events.log import Fenced
 
@@ -19,20 +20,30 @@ LOST_EVENTS = 100_000  # more than Redis can have lost: no number is given out t
 
 
 def close(run: Run) -> None:
-    """Write the terminal events that an ended run's stream lacks. Idempotent. Raises RedisError."""
+    """Write what an ended run's stream lacks: text that its worker had not got out, and the terminal events.
+
+    Idempotent, also for two at once. Raises RedisError.
+    """
     if log.end_seq(run.pk) is None:
-        stop_reason = run.stop_reason or "error"
-        usage = run.usage or load_usage(run)
-        entries = terminal_entries(run.pk, stop_reason, usage, run.error)
-        present = _present_types(run)
-        missing = [
-            e for e in entries if e[0] == "end" or json.loads(e[1])["message_type"] not in present
-        ]
         try:
-            log.append(run.pk, run.fence + 1, missing, min_seq=_high_water(run))
+            _write_end(run)
         except Fenced:
             logger.info("event=stream_closed_elsewhere run_id=run-%s", run.pk)
     runs.close_stream(run.pk, log.last_seq(run.pk))
+
+
+def _write_end(run: Run) -> None:
+    min_seq = _high_water(run)
+    # Nothing may come between what is read and what is written.
+    log.fence_off(run.pk, run.fence + 1)
+    lacking, present = unstreamed(run)
+    usage = run.usage or load_usage(run)
+    terminal = terminal_entries(run.pk, run.stop_reason or "error", usage, run.error)
+    entries = [("frame", dump(frame)) for frame in lacking]
+    entries += [
+        e for e in terminal if e[0] == "end" or json.loads(e[1])["message_type"] not in present
+    ]
+    log.append(run.pk, run.fence + 1, entries, min_seq=min_seq)
 
 
 def try_close(run: Run) -> bool:
@@ -47,12 +58,3 @@ def try_close(run: Run) -> bool:
 
 def _high_water(run: Run) -> int:
     return run.last_event_seq if log.exists(run.pk) else run.last_event_seq + LOST_EVENTS
-
-
-def _present_types(run: Run) -> set[str]:
-    """Return the terminal frame types among the stream's last entries."""
-    last = log.last_seq(run.pk)
-    events = log.read(run.pk, max(0, last - 3), 3)
-    terminal = {"stop_reason", "usage_statistics", "error_message"}
-    found = {json.loads(e.data).get("message_type") for e in events if e.kind in ("frame", "error")}
-    return found & terminal

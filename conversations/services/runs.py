@@ -25,6 +25,7 @@ from agents.models import Agent
 from conversations.models import Conversation, Message, Run, RunStatus
 from conversations.models.run import ACTIVE
 from souveraine.events.log import Fenced
+from souveraine.lib.crash_points import reached
 from souveraine.lib.durability import without_disk_sync
 
 logger = logging.getLogger(__name__)
@@ -138,6 +139,7 @@ def finish(
                 return False
             raise Fenced(f"run-{run.pk}: the lease has moved on")
         _count(run, stop_reason, usage)
+        reached("in_finish")
     if status == RunStatus.FAILED:
         known = error or {}
         reason = known.get("detail") or known.get("message") or stop_reason

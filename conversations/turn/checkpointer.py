@@ -25,6 +25,7 @@ from conversations.models import Checkpoint as CheckpointRow
 from conversations.models import CheckpointWrite, Run
 from conversations.services.runs import fenced
 from conversations.turn.database import run_db
+from souveraine.lib.crash_points import reached
 from souveraine.lib.durability import without_disk_sync
 
 RUN_KEY = "souveraine_run"  # not `run_id`: LangGraph takes a repeated one for a resume
@@ -63,6 +64,7 @@ class OrmCheckpointer(BaseCheckpointSaver[str]):
             data=data,
             metadata=notes,
         )
+        reached("before_checkpoint")
         with self._write(config):
             CheckpointRow.objects.bulk_create(
                 [row],
@@ -70,6 +72,7 @@ class OrmCheckpointer(BaseCheckpointSaver[str]):
                 unique_fields=["thread", "namespace", "checkpoint_id"],
                 update_fields=["parent_id", "kind", "data", "metadata"],
             )
+        reached("after_checkpoint")
         return _config(row.thread, row.namespace, row.checkpoint_id)
 
     def put_writes(

@@ -42,6 +42,7 @@ from conversations.turn.notices import add_notices
 from conversations.turn.think_tags import Piece, ThinkTagSplitter
 from souveraine.errors import ProviderError
 from souveraine.events.log import Fenced
+from souveraine.lib.crash_points import reached
 from souveraine.lib.text import TextJoiner, clean_text
 
 logger = logging.getLogger(__name__)
@@ -176,6 +177,7 @@ class _Collector:
             if run.ttft_ns is None:
                 run.ttft_ns = int((timezone.now() - run.created_at).total_seconds() * 1e9)
         await emit
+        reached("after_delta")
 
     async def _tool_call(self, delta: ToolCallDelta) -> None:
         call = self._calls.setdefault(delta.index, _Call())
@@ -227,6 +229,7 @@ async def call_model(context: TurnContext) -> Message:
             context, context.emitter.step(partial.message_id, partial.step_id), partial
         )
         started = time.monotonic()
+        reached("before_model_call")
         try:
             async with aclosing(context.provider.stream(request)) as deltas:
                 async for delta in deltas:
@@ -241,7 +244,9 @@ async def call_model(context: TurnContext) -> Message:
                 continue
             await run_db(_store_failed_step, context, partial, exc)
             raise
+        reached("after_model_call")
         message = await run_db(_store, context, partial, answer, started)
+        reached("after_store_answer")
         context.partial = None
         if not context.emitter.is_token_mode:
             await context.emitter.message(message)
@@ -342,6 +347,7 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
             step_id=partial.step_id
         )
         conversation.save(update_fields=["last_sequence"])
+        reached("in_store_answer")
     logger.info(
         "event=step_finished run_id=run-%s agent_id=agent-%s duration_ms=%d",
         run.pk,

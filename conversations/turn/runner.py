@@ -31,12 +31,13 @@ from conversations.turn.emitter import Emitter
 from conversations.turn.graph import TurnState, derive_state
 from conversations.turn.model_call import store_partial
 from conversations.turn.notices import add_notices
-from conversations.turn.reconcile import reconcile_stream
+from conversations.turn.reconcile import fill_gap, reconcile_stream
 from conversations.turn.tool_calls import close_open_calls
 from conversations.wire import frames
 from souveraine.errors import ProviderError, SouveraineError
 from souveraine.events.log import Fenced, exists_async
 from souveraine.events.writer import EventWriter
+from souveraine.lib.crash_points import reached
 
 logger = logging.getLogger(__name__)
 GRAPH_STEPS_PER_MODEL_CALL = 2
@@ -92,6 +93,7 @@ class TurnRunner:
                 await reconcile_stream(self.run, emitter)
             async with asyncio.timeout(settings.CONFIG["SOUVERAINE_TURN_TIMEOUT_SECONDS"]):
                 self._context = await run_db(self._prepare, emitter)
+                reached("after_prepare")
                 return await self._invoke(self._context), None
         except asyncio.CancelledError:
             if not self.is_cancelled:
@@ -190,6 +192,7 @@ class TurnRunner:
     async def _end(self, emitter: Emitter, stop_reason: str, error: dict[str, Any] | None) -> None:
         run = self.run
         usage = await run_db(load_usage, run)
+        reached("before_finish")
         try:
             ended = await run_db(
                 runs.finish, run, stop_reason=stop_reason, usage=usage, error=error
@@ -201,8 +204,12 @@ class TurnRunner:
             )
         if not ended:
             return
+        reached("after_finish")
+        await fill_gap(run, emitter)
         await write_terminal_events(emitter.writer, run.pk, stop_reason, usage, error)
+        reached("after_last_event")
         await run_db(_after_end, run, emitter.writer.last_seq)
+        reached("after_close")
         logger.info(
             "event=run_finished run_id=run-%s agent_id=agent-%s stop_reason=%s steps=%s",
             run.pk,

@@ -28,6 +28,7 @@ from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
 from souveraine.errors import SouveraineError
 from souveraine.events.log import Fenced
+from souveraine.lib.crash_points import reached
 from souveraine.lib.text import clean_json, clean_text
 
 logger = logging.getLogger(__name__)
@@ -133,6 +134,7 @@ def _finish(run: Run, message: Message, position: int, outcome: Outcome) -> Mess
             step_id=message.step_id,
         )
         conversation.save(update_fields=["last_sequence"])
+        reached("in_store_return")
     return row
 
 
@@ -156,6 +158,7 @@ async def run_tool_calls(context: TurnContext, message: Message) -> None:
         row = await _run_one(context, message, position)
         if row is not None:
             await context.emitter.message(row)
+            reached("between_tools")
 
 
 async def _run_one(context: TurnContext, message: Message, position: int) -> Message | None:
@@ -163,15 +166,20 @@ async def _run_one(context: TurnContext, message: Message, position: int) -> Mes
     tool = next((t for t in context.tools if t.name == call["name"]), None)
     builtin = registry.find(call["name"]) if tool is not None and tool.owner_id is None else None
     may_rerun = builtin.idempotent if builtin else False
+    reached("before_tool")
     state = await run_db(_start, context, message, position, call["name"], may_rerun=may_rerun)
     if state == "returned":
         return None
+    reached("after_tool_started")
     outcome = (
         Outcome(UNKNOWN_OUTCOME, "error")
         if state == "unknown"
         else await _execute(context, tool, call)
     )
-    return await run_db(_finish, context.run, message, position, outcome)
+    reached("after_tool_ran")
+    row = await run_db(_finish, context.run, message, position, outcome)
+    reached("after_tool_returned")
+    return row
 
 
 async def _execute(context: TurnContext, tool: Tool | None, call: dict[str, str]) -> Outcome:

@@ -29,6 +29,7 @@ from conversations.turn.sweeper import sweep
 from souveraine.events.connection import close_async_clients
 from souveraine.events.log import Fenced
 from souveraine.events.signals import listen
+from souveraine.lib.crash_points import reached
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_SHARE = 0.15  # of the lease: six chances to renew before it is lost
@@ -99,6 +100,7 @@ class TurnWorker:
     async def _execute(self, run_id: uuid.UUID) -> None:
         if self._is_draining:
             return
+        reached("before_claim")
         self._claiming[run_id] = False
         try:
             run = await run_db(runs.claim, run_id, self.owner)
@@ -106,6 +108,7 @@ class TurnWorker:
             is_cancelled = self._claiming.pop(run_id, False)
         if run is None:
             return
+        reached("after_claim")
         runner = TurnRunner(run, self._graph, self._tool_slots)
         runner.is_cancelled = is_cancelled or run.cancel_requested_at is not None
         task = asyncio.create_task(runner.execute(), name=f"run-{run_id}")

@@ -258,6 +258,23 @@ def end_seq(run_id: RunId, *, url: str | None = None) -> int | None:
     return None if found is None else int(found)
 
 
+def has_gap(run_id: RunId, *, url: str | None = None) -> bool:
+    """Tell whether Redis has lost entries of the stream that somebody may not have read."""
+    return bool(sync_client(url).hexists(meta_key(run_id), "gap"))
+
+
+async def has_gap_async(run_id: RunId, *, url: str | None = None) -> bool:
+    """Tell as `has_gap` does, from a coroutine."""
+    return bool(await async_client(url).hexists(meta_key(run_id), "gap"))
+
+
+def fence_off(run_id: RunId, fence: int, *, url: str | None = None) -> None:
+    """Refuse all appends with an older fence from now on. Raises Fenced when `fence` is itself too old."""
+    (outcome,) = append_batches([Batch(run_id, fence, [])], url=url)
+    if isinstance(outcome, Fenced):
+        raise outcome
+
+
 def exists(run_id: RunId, *, url: str | None = None) -> bool:
     """Tell whether Redis still has events of the run."""
     return bool(sync_client(url).exists(stream_key(run_id)))

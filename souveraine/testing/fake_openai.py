@@ -3,19 +3,21 @@
     python -m souveraine.testing.fake_openai --port 9090
 
 The last user message may end in `## {json}`: {"text", "words", "delay_ms", "first_ms", "tool": {"name",
-"arguments"}, "status", "cut_after", "id"}. With `tool`, the first answer calls it and the one after
-its return is text. Nothing is random. `GET /requests` lists the last 1,000 requests, `/open` says how
-many answers are being written, `/times?id=` when (CLOCK_MONOTONIC seconds) the last call with that id
-was received, sent its first token and ended.
+"arguments"}, "tools": [tool, ...], "status", "cut_after", "id"}. With `tool` or `tools`, the first answer
+calls them (after its `intro`, a text) and the one after their returns is text. Nothing is random. `GET
+/requests` lists the last 1,000 requests, `/open` says how many answers are being written, `/times?id=`
+when (CLOCK_MONOTONIC seconds) the last call with that id was received, sent its first token and ended,
+`/counts` how many calls each id has had.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -33,6 +35,7 @@ class State:
         self.number = 0
         self.open_answers = 0
         self.times: dict[str, dict[str, float]] = {}
+        self.counts: Counter[str] = Counter()
 
 
 def text_of(message: dict[str, Any]) -> str:
@@ -52,23 +55,32 @@ def plan(messages: list[dict[str, Any]]) -> dict[str, Any]:
         instructions = json.JSONDecoder().raw_decode("{" + tail)[0]
     if any(m["role"] == "tool" for m in messages[last + 1 :]):
         instructions.pop("tool", None)
+        instructions.pop("tools", None)
     if "words" in instructions:
         instructions["text"] = " ".join(f"w{i}" for i in range(instructions["words"]))
     return instructions
 
 
+def tools_of(instructions: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the calls that the answer makes."""
+    tool = instructions.get("tool")
+    return [tool] if tool else instructions.get("tools", [])
+
+
 def chunks_of(instructions: dict[str, Any], number: int) -> list[dict[str, Any]]:
     """Return the deltas of the answer."""
-    tool = instructions.get("tool")
-    if tool:
+    tools = tools_of(instructions)
+    text = instructions.get("intro", "") if tools else instructions.get("text", DEFAULT_TEXT)
+    words = text.split(" ") if text else []
+    deltas = [{"content": word if i == 0 else f" {word}"} for i, word in enumerate(words)]
+    for index, tool in enumerate(tools):
         arguments = json.dumps(tool.get("arguments", {}))
-        call = {"index": 0, "id": f"call_{number}", "type": "function"}
-        return [
+        call = {"index": index, "id": f"call_{number}_{index}", "type": "function"}
+        deltas += [
             {"tool_calls": [{**call, "function": {"name": tool["name"], "arguments": ""}}]},
-            {"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]},
+            {"tool_calls": [{"index": index, "function": {"arguments": arguments}}]},
         ]
-    words = instructions.get("text", DEFAULT_TEXT).split(" ")
-    return [{"content": word if i == 0 else f" {word}"} for i, word in enumerate(words)]
+    return deltas
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -99,6 +111,8 @@ class Handler(BaseHTTPRequestHandler):
             self._json(200, list(self.state.requests))
         elif self.path.startswith("/times?id="):
             self._json(200, self.state.times.get(self.path.partition("=")[2], {}))
+        elif self.path == "/counts":
+            self._json(200, self.state.counts)
         elif self.path == "/open":
             self._json(200, self.state.open_answers)
         else:
@@ -113,6 +127,9 @@ class Handler(BaseHTTPRequestHandler):
             self.state.number = number = self.state.number + 1
             self.state.open_answers += 1
         instructions = plan(body["messages"])
+        if "id" in instructions:
+            with self.state.lock:
+                self.state.counts[instructions["id"]] += 1
         try:
             self._complete(instructions, number, body, times)
             times["end"] = time.monotonic()
@@ -151,7 +168,7 @@ class Handler(BaseHTTPRequestHandler):
             times.setdefault("first", time.monotonic())
             self._frame(number, delta, None)
             time.sleep(instructions.get("delay_ms", 0) / 1000)
-        self._frame(number, {}, "tool_calls" if instructions.get("tool") else "stop")
+        self._frame(number, {}, "tool_calls" if tools_of(instructions) else "stop")
         prompt = sum(len(text_of(m)) for m in body["messages"]) // 4
         usage = {
             "prompt_tokens": prompt,
@@ -190,6 +207,11 @@ class Server(ThreadingHTTPServer):
 
     request_queue_size = 256
     daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Stay silent about callers that were killed."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def make_server(port: int = 0) -> Server:

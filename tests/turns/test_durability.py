@@ -162,6 +162,49 @@ def test_killed_after_the_answer_was_stored_asks_no_second_time_and_streams_the_
     assert shown == "whole answer"
 
 
+def test_half_a_tool_call_is_retracted_and_streamed_whole(calm: Any, provider: Any) -> None:
+    from conversations.wire.frames import base_frame, dump
+
+    api, agent, new_worker = calm
+    run = claim(accept(api, agent))
+    answer = store_answer(run, "Looking.", calls=[INSERT, {**INSERT, "id": "c2"}])
+    base = base_frame("tool_call_message", message_id=answer.id, date=timezone.now())
+    delta = {"name": "memory_insert", "tool_call_id": "c1"}
+    log.append(
+        run.pk, run.fence, [("frame", dump({**base, "tool_call": delta, "tool_calls": delta}))]
+    )
+    found = frames(take_over(new_worker, run))
+    assert [f["message_type"] for f in found[:4]] == [
+        "tool_call_message",
+        "souveraine_retracted",
+        "assistant_message",
+        "tool_call_message",
+    ]
+    assert [c["tool_call_id"] for c in found[3]["tool_calls"]] == ["c1", "c2"]
+
+
+def test_a_stream_that_redis_has_lost_is_whole_again_at_its_end(
+    api: Api, agent: dict[str, Any], provider: Any
+) -> None:
+    from souveraine.events.connection import sync_client
+
+    provider.enqueue(Reply(text="one two three four", delay_seconds=0.1))
+    run = accept(api, agent)
+    wait_for(lambda: len(log.read(run.pk)) >= 3)
+    sync_client().delete(log.stream_key(run.pk), log.meta_key(run.pk))
+    wait_for(lambda: Run.objects.get(pk=run.pk).stream_closed)
+    found = frames(run)
+    kinds = [f["message_type"] for f in found]
+    assert kinds[-4:] == [
+        "souveraine_retracted",
+        "assistant_message",
+        "stop_reason",
+        "usage_statistics",
+    ]
+    assert found[-3]["content"] == "one two three four"
+    assert found[-4]["id"] == found[-3]["id"] == found[0]["id"]
+
+
 INSERT = {"id": "c1", "name": "memory_insert", "arguments": '{"label": "human", "new_string": "x"}'}
 
 
@@ -281,9 +324,10 @@ def test_killed_after_finish_the_sweeper_writes_the_last_events(calm: Any, provi
     Run.objects.filter(pk=run.pk).update(completed_at=timezone.now() - timedelta(minutes=1))
     sweeper.sweep()
     kinds = [e.kind for e in log.read(run.pk)]
-    assert kinds == ["ping", "frame", "frame", "end"]
+    assert kinds == ["ping", "frame", "frame", "frame", "end"]
+    assert frames(run)[0]["content"] == "done", "what the worker had not got out is streamed too"
     sweeper.sweep()
-    assert len(log.read(run.pk)) == 4
+    assert len(log.read(run.pk)) == 5
     assert Run.objects.get(pk=run.pk).stream_closed
 
 
