@@ -11,7 +11,8 @@ from django.db.models import QuerySet
 from agents.actor import Actor
 from agents.models import Agent
 from conversations.models import Conversation, Message, Run, Step
-from conversations.models.run import ACTIVE
+from conversations.models.run import UNENDED
+from conversations.services.queueing import MESSAGES, waiting_runs
 from souveraine import ids
 from souveraine.api.pagination import page
 from souveraine.errors import NotFound
@@ -177,8 +178,15 @@ def get_message(actor: Actor, message_id: uuid.UUID) -> Message:
 
 
 def active_run(conversation: Conversation) -> Run | None:
-    """Return the conversation's live run, if there is one."""
-    return Run.objects.filter(conversation=conversation, status__in=ACTIVE).first()
+    """Return the conversation's live run, else the next one that waits, if there is one."""
+    return unended_runs(conversation).first()
+
+
+def unended_runs(conversation: Conversation) -> QuerySet[Run]:
+    """Return the conversation's live run and those that wait behind it, in order."""
+    return Run.objects.filter(conversation=conversation, status__in=UNENDED).order_by(
+        "first_sequence"
+    )
 
 
 def run_of_otid(conversation: Conversation, otid: str) -> Run:
@@ -189,6 +197,9 @@ def run_of_otid(conversation: Conversation, otid: str) -> Run:
         .first()
     )
     if message is None or message.run is None:
+        for run in waiting_runs(conversation.pk):
+            if any(kept["otid"] == otid for kept in run.request[MESSAGES]):
+                return run
         raise NotFound(f"No run found for otid '{otid[:100]}'.")
     return message.run
 
@@ -229,8 +240,9 @@ def run_filters(actor: Actor, filters: dict[str, Any]) -> QuerySet[Run]:
     if filters.get("agent_ids"):
         queryset = queryset.filter(agent_id__in=filters["agent_ids"])
     if filters.get("statuses"):
-        names = {"created": "queued"}
-        queryset = queryset.filter(status__in=[names.get(s, s) for s in filters["statuses"]])
+        names = {"created": ["queued", "waiting"]}
+        statuses = [status for s in filters["statuses"] for status in names.get(s, [s])]
+        queryset = queryset.filter(status__in=statuses)
     if filters.get("active"):
-        queryset = queryset.filter(status__in=ACTIVE)
+        queryset = queryset.filter(status__in=UNENDED)
     return queryset

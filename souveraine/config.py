@@ -231,6 +231,15 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=2,
     ),
     S(
+        "SOUVERAINE_QUEUE_LIMIT",
+        "turns.queue_limit",
+        "int",
+        20,
+        "Messages that may wait for their turn in one conversation",
+        minimum=0,
+        maximum=1000,
+    ),
+    S(
         "SOUVERAINE_WORKER_CONCURRENCY",
         "turns.concurrency",
         "int",

@@ -7,7 +7,8 @@ SouveraineError
 ├── Unauthorized 401 / Forbidden 403
 ├── NotFound 404
 ├── Conflict 409
-│   ├── ConversationBusy       a run is in progress (`run_id`)
+│   ├── ConversationBusy       a run is in progress (`run_id`, `hint`)
+│   ├── QueueFull              too many messages wait for their turn (`waiting`, `limit`)
 │   ├── PendingApproval        a tool call waits for a decision
 │   └── ConcurrentUpdate       somebody else wrote first
 ├── Expired 410
@@ -87,6 +88,22 @@ class ConversationBusy(Conflict):
             f"Cannot send a new message: Another request (run_id={run_id}) is currently being processed "
             "for this conversation. Please wait for it to complete.",
             run_id=run_id,
+            hint=f"Follow it with POST /v1/runs/{run_id}/stream, end it with POST …/cancel, or send with "
+            '"when_busy": "queue" to be answered after it.',
+        )
+
+
+class QueueFull(Conflict):
+    """As many messages as are allowed wait already."""
+
+    code = "QUEUE_FULL"
+
+    def __init__(self, waiting: int, limit: int) -> None:
+        super().__init__(
+            f"{waiting} messages wait for their turn in this conversation, and no more than {limit} may "
+            "(SOUVERAINE_QUEUE_LIMIT). Wait until some are answered, or cancel them.",
+            waiting=waiting,
+            limit=limit,
         )
 
 

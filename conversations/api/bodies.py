@@ -198,6 +198,7 @@ class SendMessage(Body):
     stream_tokens: bool = False
     include_pings: bool = True
     background: bool = False
+    when_busy: Literal["reject", "queue"] = "reject"
     max_steps: Annotated[int, Field(ge=1, le=1000)] = 50
     include_return_message_types: list[ShortText] | None = None
     override_model: Handle | None = None

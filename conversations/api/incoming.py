@@ -88,6 +88,7 @@ def turn_options(body: SendMessage, *, run_type: str, is_streaming: bool) -> Tur
         max_steps=body.max_steps,
         stream_tokens=body.stream_tokens and is_streaming,
         background=body.background,
+        when_busy=body.when_busy,
         override_model=body.override_model,
         override_system=body.override_system,
         include_return_message_types=body.include_return_message_types,

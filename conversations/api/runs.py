@@ -15,8 +15,8 @@ from conversations.api.bodies import Body
 from conversations.api.messages import FollowStream
 from conversations.api.streams import SseStream
 from conversations.models import Message
-from conversations.models.run import ACTIVE
-from conversations.selectors import active_run, get_run, run_filters, run_steps, runs_of
+from conversations.models.run import UNENDED
+from conversations.selectors import get_run, run_filters, run_steps, runs_of, unended_runs
 from conversations.services.cancel import cancel_runs
 from conversations.wire.frames import frames_of_all
 from conversations.wire.states import run_state, step_state
@@ -157,7 +157,7 @@ class AgentCancelView(ApiView):
         """Cancel the named runs, or all live ones of the agent."""
         agent = self.agent(agent_id)
         body = parse_body(CancelBody, request)
-        runs = runs_of(self.actor).filter(agent=agent, status__in=ACTIVE)
+        runs = runs_of(self.actor).filter(agent=agent, status__in=UNENDED)
         if body.run_ids is not None:
             runs = runs.filter(
                 pk__in=[parse_id(ids.RUN, text, source="body") for text in body.run_ids]
@@ -170,11 +170,10 @@ class ConversationCancelView(ApiView):
 
     @extend_schema(operation_id="conversations_cancel", request=None)
     def post(self, request: Request, conversation_id: str) -> Response:
-        """Cancel the live run; 409 when there is none."""
+        """Cancel the live run and those that wait behind it; 409 when there is none."""
         parse_body(Body, request)
         conversation = self.conversation(conversation_id, request.query_params.get("agent_id"))
-        run = active_run(conversation)
-        asked = cancel_runs([run]) if run else {}
+        asked = cancel_runs(unended_runs(conversation))
         if not asked:
             raise Conflict(f"No active runs to cancel for conversation conv-{conversation.pk}")
         return Response(asked)

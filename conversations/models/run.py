@@ -14,6 +14,7 @@ from conversations.models.conversation import Conversation
 class RunStatus(models.TextChoices):
     """States of a run; the transitions are in `conversations.services.runs`."""
 
+    WAITING = "waiting"  # for the turns before it; its messages are not in the conversation yet
     QUEUED = "queued"
     RUNNING = "running"
     COMPLETED = "completed"
@@ -22,7 +23,8 @@ class RunStatus(models.TextChoices):
     INTERRUPTED = "interrupted"
 
 
-ACTIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
+ACTIVE = (RunStatus.QUEUED, RunStatus.RUNNING)  # one of them per conversation
+UNENDED = (RunStatus.WAITING, *ACTIVE)
 
 
 class Run(models.Model):
@@ -76,6 +78,11 @@ class Run(models.Model):
                 name="run_stream_open",
             ),
             models.Index(fields=["conversation", "request_key"], name="run_request_key"),
+            models.Index(
+                fields=["conversation", "first_sequence"],
+                condition=models.Q(status="waiting"),
+                name="run_waiting",
+            ),
         ]
         constraints = [
             # The 409 of a busy conversation, across processes.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -14,7 +14,8 @@ from redis.exceptions import RedisError
 
 from agents.actor import Actor
 from conversations.models import Conversation, Message, Run, RunStatus
-from conversations.models.run import ACTIVE
+from conversations.models.run import ACTIVE, UNENDED
+from conversations.services import queueing
 from conversations.services.announce import announce
 from conversations.services.dispatch import enqueue
 from conversations.services.prompt import ensure_system_message
@@ -47,6 +48,7 @@ class TurnOptions:
     max_steps: int = 50
     stream_tokens: bool = False
     background: bool = False
+    when_busy: str = "reject"  # or "queue"
     override_model: str | None = None
     override_system: str | None = None
     include_return_message_types: list[str] | None = None
@@ -87,7 +89,8 @@ def accept_turn(
     """Store the messages and a queued run, start its stream and enqueue it.
 
     The same otids again give the first run, live or ended; a failed one is tried again on the messages
-    already stored. Raises ConversationBusy (with the run's id) and NotFound (deleted meanwhile).
+    already stored. While another run lives, `when_busy` "queue" lets this one wait for its turn. Raises
+    ConversationBusy (with the run's id), QueueFull and NotFound (deleted meanwhile).
     """
     key = request_key(messages)
     try:
@@ -97,11 +100,10 @@ def accept_turn(
         if live is None:
             raise
         raise ConversationBusy(f"run-{live.pk}") from None
-    if accepted.is_new:
+    if accepted.is_new and accepted.run.status == RunStatus.QUEUED:
         reached("after_accept")
-        ping = frames.dump(frames.ping_frame(accepted.run.pk, accepted.run.created_at))
         try:
-            append(accepted.run.pk, 0, [("ping", ping)])
+            _begin_stream(accepted.run)
         except RedisError as exc:
             raise _stored_but_unseen(accepted.run) from exc
         announce(accepted.run.conversation_id, accepted.run.agent_id)
@@ -109,6 +111,10 @@ def accept_turn(
         enqueue(accepted.run.pk)
         reached("after_enqueue")
     return accepted
+
+
+def _begin_stream(run: Run) -> None:
+    append(run.pk, 0, [("ping", frames.dump(frames.ping_frame(run.pk, run.created_at)))])
 
 
 def _stored_but_unseen(run: Run) -> Unavailable:
@@ -146,9 +152,8 @@ def _store(
     )
     if earlier is not None and not _may_retry(conversation, earlier):
         return Accepted(earlier, is_new=False)
-    live = Run.objects.filter(conversation=conversation, status__in=ACTIVE).first()
-    if live is not None:
-        raise ConversationBusy(f"run-{live.pk}")
+    if _must_wait(conversation, options):
+        return Accepted(_wait(conversation, messages, options, key), is_new=True)
     if not conversation.last_sequence:  # the worker refreshes it; here it only has to come first
         ensure_system_message(conversation)
     first = conversation.last_sequence + 1 if earlier is None else earlier.first_sequence
@@ -178,6 +183,39 @@ def _store(
     )
     reached("in_accept")
     return Accepted(run, is_new=True)
+
+
+def _must_wait(conversation: Conversation, options: TurnOptions) -> bool:
+    """Tell whether the send has to wait for others. Raises ConversationBusy when it does not want to."""
+    ahead = Run.objects.filter(conversation=conversation, status__in=UNENDED)
+    first = ahead.order_by("first_sequence").first()
+    if first is not None and options.when_busy != "queue":
+        raise ConversationBusy(f"run-{first.pk}")
+    if first is not None:
+        return True
+    return options.when_busy == "queue" and queueing.is_waiting_for_approval(conversation)
+
+
+def _wait(
+    conversation: Conversation, messages: list[IncomingMessage], options: TurnOptions, key: str
+) -> Run:
+    """Store a run that waits, with its messages, and start its stream. Raises QueueFull and RedisError.
+
+    The stream comes before the commit: right after it, a worker may have the run and write to it.
+    """
+    kept = [{**asdict(m), "otid": m.otid or str(uuid.uuid4())} for m in messages]
+    run = Run.objects.create(
+        conversation=conversation,
+        agent=conversation.agent,
+        status=RunStatus.WAITING,
+        background=options.background,
+        request={**options.as_request(), queueing.MESSAGES: kept},
+        request_key=key,
+        first_sequence=queueing.take_place(conversation),
+        last_event_seq=PING_SEQ,
+    )
+    _begin_stream(run)
+    return run
 
 
 def _may_retry(conversation: Conversation, earlier: Run) -> bool:

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from django.utils import timezone
 
 from conversations.models import Run
-from conversations.models.run import ACTIVE
+from conversations.models.run import UNENDED
 from conversations.services.closing import try_close
-from conversations.services.runs import cancel_queued
+from conversations.services.runs import cancel_queued, cancel_waiting
 from souveraine.events.signals import publish
 
 CHANNEL = "cancel"
@@ -24,16 +24,17 @@ def notify_worker(run_id: uuid.UUID) -> None:
 def cancel_runs(runs: Iterable[Run]) -> dict[str, str]:
     """Ask for the end of live runs; returns {run id: "cancelled"} for those that were live.
 
-    A run that has ended stays as it is and is not named. Idempotent.
+    A run that has ended stays as it is and is not named. Those that wait are ended first, or the end of the
+    run before would activate them. Idempotent.
     """
     asked = {}
-    for run in runs:
-        live = Run.objects.filter(pk=run.pk, status__in=ACTIVE)
+    for run in sorted(runs, key=lambda run: run.first_sequence, reverse=True):
+        live = Run.objects.filter(pk=run.pk, status__in=UNENDED)
         if not live.update(cancel_requested_at=timezone.now()):
             continue
         asked[f"run-{run.pk}"] = "cancelled"
         current = Run.objects.select_related("agent").filter(pk=run.pk).first()
-        if current is not None and cancel_queued(current):
+        if current is not None and (cancel_waiting(current) or cancel_queued(current)):
             current.stop_reason = "cancelled"
             try_close(current)
         else:

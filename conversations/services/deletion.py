@@ -11,7 +11,7 @@ from agents.actor import Actor
 from agents.models import Agent
 from agents.services import agents as agent_services
 from conversations.models import Conversation, Run
-from conversations.models.run import ACTIVE
+from conversations.models.run import UNENDED
 from conversations.services.announce import announce
 from conversations.services.cancel import notify_worker
 from conversations.wire.frames import terminal_entries
@@ -29,7 +29,7 @@ def delete_agent(actor: Actor, agent: Agent) -> None:
     conversation_ids = list(Conversation.objects.filter(agent=agent).values_list("pk", flat=True))
     with transaction.atomic():
         # A worker writes under the lock of its run: after this it is done or finds no run (PostgreSQL).
-        live = list(Run.objects.select_for_update().filter(agent=agent, status__in=ACTIVE))
+        live = list(Run.objects.select_for_update().filter(agent=agent, status__in=UNENDED))
         agent_services.delete_agent(actor, agent)
     for run in live:
         entries = terminal_entries(run.pk, "cancelled", run.usage, None)

@@ -1,8 +1,10 @@
 """The state machine of runs: every transition is one conditional UPDATE whose row count is checked.
 
-    queued ──claim──► running ──finish──► completed | failed | cancelled
-      ▲                  │
-      └──── release ─────┘      (/v1; an /api run becomes `interrupted` and waits for `resume`)
+    waiting ──activate──► queued ──claim──► running ──finish──► completed | failed | cancelled
+                            ▲                  │
+                            └──── release ─────┘   (/v1; an /api run becomes `interrupted` and waits for `resume`)
+
+`services.queueing` activates, in the transactions here that end a run.
 
 No other module assigns `status`. A terminal state never changes.
 """
@@ -23,7 +25,8 @@ from django.utils import timezone
 
 from agents.models import Agent
 from conversations.models import Conversation, Message, Run, RunStatus
-from conversations.models.run import ACTIVE
+from conversations.models.run import UNENDED
+from conversations.services.queueing import activate_next
 from souveraine.events.log import Fenced
 from souveraine.lib.crash_points import reached
 from souveraine.lib.durability import without_disk_sync
@@ -102,7 +105,7 @@ def is_terminal(run_id: uuid.UUID) -> bool:
 
 def has_ended(run_id: uuid.UUID) -> bool:
     """Tell whether the run is in a terminal state, or gone with its agent."""
-    return not Run.objects.filter(pk=run_id, status__in=ACTIVE).exists()
+    return not Run.objects.filter(pk=run_id, status__in=UNENDED).exists()
 
 
 class CancelRequested(Exception):
@@ -139,6 +142,7 @@ def finish(
                 return False
             raise Fenced(f"run-{run.pk}: the lease has moved on")
         _count(run, stop_reason, usage)
+        activate_next(run.conversation_id)
         reached("in_finish")
     if status == RunStatus.FAILED:
         known = error or {}
@@ -225,6 +229,7 @@ def _end_lost(run: Run, status: RunStatus, stop_reason: str, error: dict[str, An
         )
         if ended:
             _count(run, stop_reason, {})
+            activate_next(run.conversation_id)
 
 
 def release_expired() -> list[uuid.UUID]:
@@ -259,7 +264,17 @@ def cancel_queued(run: Run) -> bool:
         )
         if ended:
             _count(run, "cancelled", {})
+            activate_next(run.conversation_id)
     return bool(ended)
+
+
+def cancel_waiting(run: Run) -> bool:
+    """End a run that waits for its turn: its messages are never said. Returns whether it still waited."""
+    return bool(
+        Run.objects.filter(pk=run.pk, status=RunStatus.WAITING).update(
+            status=RunStatus.CANCELLED, stop_reason="cancelled", completed_at=timezone.now()
+        )
+    )
 
 
 def cancelled_of(run_ids: list[uuid.UUID]) -> list[uuid.UUID]:

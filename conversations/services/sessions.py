@@ -10,7 +10,7 @@ from django.utils import timezone
 from agents.actor import Actor
 from agents.models import Agent
 from conversations.models import Conversation, Run
-from conversations.models.run import ACTIVE
+from conversations.models.run import UNENDED
 from conversations.services import mirror
 from conversations.services.announce import announce
 from conversations.services.cancel import cancel_runs
@@ -83,7 +83,7 @@ def delete_conversation(actor: Actor, conversation: Conversation) -> None:
         updated_at=now,
         last_updated_by=actor.user_id,
     )
-    cancel_runs(Run.objects.filter(conversation=conversation, status__in=ACTIVE))
+    cancel_runs(Run.objects.filter(conversation=conversation, status__in=UNENDED))
     announce(conversation.pk)
     conversation.deleted_at = now
     mirror.write_metadata(conversation)

@@ -32,7 +32,11 @@ SETTINGS_ORDER = (
     "response_format",
     "strict",
 )
-STATUS_NAMES = {RunStatus.QUEUED: "created", RunStatus.INTERRUPTED: "failed"}
+STATUS_NAMES = {
+    RunStatus.WAITING: "created",
+    RunStatus.QUEUED: "created",
+    RunStatus.INTERRUPTED: "failed",
+}
 
 
 def moment(value: datetime | None) -> str | None:
