@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Sequence
 from typing import Any, Literal
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
 
 from agents.actor import Actor
 from agents.models import Agent
-from conversations.models import Conversation, Message, Run, Step
+from conversations.models import Conversation, Message, Run, RunStatus, Step
 from conversations.models.run import UNENDED
 from conversations.services.queueing import MESSAGES, waiting_runs
 from souveraine import ids
 from souveraine.api.pagination import page
 from souveraine.errors import NotFound
+
+STATUSES = {
+    "created": (RunStatus.WAITING, RunStatus.QUEUED),
+    "running": (RunStatus.RUNNING,),
+    "completed": (RunStatus.COMPLETED,),
+    "failed": (RunStatus.FAILED, RunStatus.INTERRUPTED),
+    "cancelled": (RunStatus.CANCELLED,),
+}  # Letta's names
+STEP_LOOKUPS = {
+    "agent_id": "agent_id",
+    "model": "model",
+    "feedback": "feedback",
+    "start_date": "created_at__gte",
+    "end_date": "created_at__lte",
+}
 
 
 def conversations_of(actor: Actor) -> QuerySet[Conversation]:
@@ -143,7 +159,7 @@ def list_agent_messages(
 
 def runs_of(actor: Actor) -> QuerySet[Run]:
     """Return the runs that the actor may see."""
-    return Run.objects.filter(agent__owner=actor.user)
+    return Run.objects.filter(agent__owner=actor.user).select_related("callback")
 
 
 def get_run(actor: Actor, run_id: uuid.UUID) -> Run:
@@ -226,9 +242,62 @@ def latest_counters(agent: Agent) -> Conversation | None:
     )
 
 
-def run_steps(run: Run) -> Sequence[Step]:
-    """Return the run's steps, oldest first."""
-    return list(Step.objects.filter(run=run).order_by("index"))
+def list_run_messages(
+    run: Run, *, ascending: bool, limit: int, after: str | None, before: str | None
+) -> list[Message]:
+    """Return one page of the run's messages, the user's own among them. Raises NotFound for a cursor."""
+    queryset = Message.objects.filter(run=run)
+    whose = f"run 'run-{run.pk}'"
+    return page(
+        queryset,
+        field="sequence",
+        ascending=ascending,
+        limit=limit,
+        after=_message_cursor(queryset, after, whose),
+        before=_message_cursor(queryset, before, whose),
+    )
+
+
+def list_step_messages(
+    step: Step, *, ascending: bool, limit: int, after: str | None, before: str | None
+) -> list[Message]:
+    """Return one page of the messages of a step: what was asked, the answer, what its tools returned."""
+    queryset = Message.objects.filter(step_id=step.pk, agent_id=step.agent_id)
+    whose = f"step 'step-{step.pk}'"
+    return page(
+        queryset,
+        field="sequence",
+        ascending=ascending,
+        limit=limit,
+        after=_message_cursor(queryset, after, whose),
+        before=_message_cursor(queryset, before, whose),
+    )
+
+
+def step_filters(actor: Actor, filters: dict[str, Any]) -> QuerySet[Step]:
+    """Apply Letta's step filters; nothing has a `trace_id` or `project_id`, so those find nothing."""
+    queryset = steps_of(actor)
+    for name, lookup in STEP_LOOKUPS.items():
+        if filters.get(name) is not None:
+            queryset = queryset.filter(**{lookup: filters[name]})
+    if filters.get("has_feedback") is not None:
+        queryset = queryset.filter(feedback__isnull=not filters["has_feedback"])
+    if filters.get("tags"):
+        queryset = queryset.alias(tag_text=Cast("tags", TextField())).filter(
+            _any_tag(filters["tags"])
+        )
+    if filters.get("trace_ids") or filters.get("project_id"):
+        return queryset.none()
+    return queryset
+
+
+def _any_tag(tags: list[str]) -> Q:
+    """Match the stored JSON list as text: databases write characters beyond ASCII in two ways."""
+    found = Q()
+    for tag in tags:
+        for is_ascii in (True, False):
+            found |= Q(tag_text__contains=json.dumps(tag, ensure_ascii=is_ascii))
+    return found
 
 
 def run_filters(actor: Actor, filters: dict[str, Any]) -> QuerySet[Run]:
@@ -240,8 +309,7 @@ def run_filters(actor: Actor, filters: dict[str, Any]) -> QuerySet[Run]:
     if filters.get("agent_ids"):
         queryset = queryset.filter(agent_id__in=filters["agent_ids"])
     if filters.get("statuses"):
-        names = {"created": ["queued", "waiting"]}
-        statuses = [status for s in filters["statuses"] for status in names.get(s, [s])]
+        statuses = [status for name in filters["statuses"] for status in STATUSES[name]]
         queryset = queryset.filter(status__in=statuses)
     if filters.get("active"):
         queryset = queryset.filter(status__in=UNENDED)

@@ -6,6 +6,7 @@ Django passes `databases`, which `check` (ours does by default) and `migrate` do
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from django.db import DatabaseError, connections
 from django.utils.module_loading import import_string
 
 from souveraine.config import SETTINGS
+from souveraine.lib import outbound
 from souveraine.lib.program import command_line
 from souveraine.supervisor.listen import is_loopback
 
@@ -179,6 +181,34 @@ def check_urls(**kwargs: Any) -> Found:
     return found
 
 
+def check_outbound(**kwargs: Any) -> Found:
+    """E017–E018: what callbacks may reach, and what signs them, can be read."""
+    found: Found = []
+    try:
+        outbound.allowed()
+    except ValueError as exc:
+        found.append(
+            Error(
+                f"SOUVERAINE_OUTBOUND_ALLOW: {exc}.",
+                hint="Write networks (10.0.0.0/8), addresses or host names, separated by commas.",
+                id="souveraine.E017",
+            )
+        )
+    secret: str = settings.CONFIG["SOUVERAINE_CALLBACK_SECRET"]
+    try:
+        if secret.startswith("whsec_"):
+            base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except ValueError:
+        found.append(
+            Error(
+                "SOUVERAINE_CALLBACK_SECRET begins with whsec_, and what follows is not base64.",
+                hint="Correct it, or unset it: the server then has a secret of its own.",
+                id="souveraine.E018",
+            )
+        )
+    return found
+
+
 def url_fault(url: str) -> str:
     """Say what is wrong with a server's base URL; empty for a good one and for none."""
     if not url:
@@ -293,4 +323,5 @@ LOCAL: tuple[Callable[..., Found], ...] = (
     check_names,
     check_deadlines,
     check_urls,
+    check_outbound,
 )

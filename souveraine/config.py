@@ -278,6 +278,21 @@ SETTINGS: tuple[Setting, ...] = (
         [],
         "Web origins whose pages may call the API",
     ),
+    S(
+        "SOUVERAINE_OUTBOUND_ALLOW",
+        "server.outbound_allow",
+        "list",
+        [],
+        "Networks and host names that callbacks may reach although they are not public",
+    ),
+    S(
+        "SOUVERAINE_CALLBACK_SECRET",
+        "server.callback_secret",
+        "str",
+        "",
+        "Signs callbacks; empty = a secret of this server, shown by `callbacksecret`",
+        secret=True,
+    ),
     S("SOUVERAINE_LOG_LEVEL", "server.log_level", "str", "INFO", "Log level", ("LOG_LEVEL",)),
 )
 _BY_NAME = {s.name: s for s in SETTINGS}

@@ -56,6 +56,13 @@ def cursor(prefix: str, text: str | None, name: str) -> uuid.UUID | None:
     return None if text is None else parse_id(prefix, text, name, source="query")
 
 
+def message_cursor(text: str | None, name: str) -> str | None:
+    """Check a message cursor of the query. Raises ValidationFailed."""
+    if text is not None:
+        parse_id(ids.MESSAGE, text, name, source="query")
+    return text
+
+
 def required_agent_id(request: Request, body_agent_id: str | None) -> uuid.UUID:
     """Return agent_id from the query, else the body (K6). Raises ValidationFailed as the old server does."""
     text = request.query_params.get("agent_id") or body_agent_id

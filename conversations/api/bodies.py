@@ -217,3 +217,9 @@ class SendMessage(Body):
                 f"Cannot specify both '{given[1]}' and '{given[0]}'. Use one or the other."
             )
         return self
+
+
+class SendAsync(SendMessage):
+    """LettaAsyncRequest: as above, and whom to tell about the end."""
+
+    callback_url: str | None = None

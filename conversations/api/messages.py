@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from pydantic import Field
@@ -10,7 +12,7 @@ from rest_framework.response import Response
 
 from agents.providers.capabilities import refuse_images
 from conversations.api.base import ApiView
-from conversations.api.bodies import Body, SendMessage
+from conversations.api.bodies import Body, SendAsync, SendMessage
 from conversations.api.conversations import (
     MessageQuery,
     list_messages,
@@ -21,10 +23,13 @@ from conversations.api.streams import JsonAnswer, SseStream
 from conversations.composition import server
 from conversations.models import Conversation, Run
 from conversations.selectors import active_run, get_run, run_of_otid
+from conversations.services.accept import Accepted, TurnOptions
+from conversations.wire.states import run_state
 from souveraine import ids
 from souveraine.api.handoff import hand_over
-from souveraine.api.validation import parse_body, parse_id
+from souveraine.api.validation import failed, parse_body, parse_id
 from souveraine.errors import InvalidArgument, ValidationFailed
+from souveraine.lib.outbound import Refused, check_url
 
 NO_ACTIVE_RUN = "No active runs found for this conversation."  # matched by letta-mobile
 STREAM_OPTIONS = "Streaming options set without streaming enabled. Set streaming=true to use them."
@@ -40,6 +45,18 @@ class FollowStream(Body):
     include_pings: bool | None = True
 
 
+def accept(
+    view: ApiView, conversation: Conversation, body: SendMessage, options: TurnOptions
+) -> Accepted:
+    """Accept the turn, or refuse it before anything is stored."""
+    if body.override_model:
+        server().models.get_model(body.override_model)
+    messages = incoming_messages(body)
+    handle = body.override_model or conversation.model or conversation.agent.model
+    refuse_images(handle, [message.content for message in messages])
+    return server().sessions.accept_turn(view.actor, conversation, messages, options)
+
+
 def send(
     view: ApiView,
     request: Request,
@@ -52,17 +69,8 @@ def send(
     """Accept the turn and answer with its stream or, when it has ended, with its JSON."""
     if not streaming and (body.stream_tokens or body.background):
         raise ValidationFailed(STREAM_OPTIONS)
-    if body.override_model:
-        server().models.get_model(body.override_model)
-    messages = incoming_messages(body)
-    handle = body.override_model or conversation.model or conversation.agent.model
-    refuse_images(handle, [message.content for message in messages])
-    accepted = server().sessions.accept_turn(
-        view.actor,
-        conversation,
-        messages,
-        turn_options(body, run_type=run_type, is_streaming=streaming),
-    )
+    options = turn_options(body, run_type=run_type, is_streaming=streaming)
+    accepted = accept(view, conversation, body, options)
     if streaming:
         return hand_over(
             request,
@@ -112,6 +120,33 @@ class AgentMessagesStreamView(ApiView):
         body = parse_body(SendMessage, request)
         conversation = server().sessions.default_conversation(self.actor, agent)
         return send(self, request, conversation, body, streaming=True, run_type="send_message")
+
+
+class AgentMessagesAsyncView(ApiView):
+    """An agent's default conversation, answered with the run before it has ended."""
+
+    @extend_schema(operation_id="agents_messages_create_async", request=SendAsync)
+    def post(self, request: Request, agent_id: str) -> Response:
+        """Send messages and return the run at once; `callback_url` is told when it has ended."""
+        agent = self.agent(agent_id)
+        body = parse_body(SendAsync, request)
+        callback_url = _callback_url(body.callback_url)
+        conversation = server().sessions.default_conversation(self.actor, agent)
+        options = replace(
+            turn_options(body, run_type="send_message_async", is_streaming=False),
+            background=True,
+            callback_url=callback_url,
+        )
+        return Response(run_state(accept(self, conversation, body, options).run))
+
+
+def _callback_url(given: str | None) -> str:
+    if not given:
+        return ""
+    try:
+        return str(check_url(given))
+    except Refused as exc:
+        raise failed("url_parsing", ("body", "callback_url"), str(exc), given[:200]) from None
 
 
 class ConversationMessagesView(ApiView):

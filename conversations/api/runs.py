@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
-from pydantic import Field
+from pydantic import BaseModel, Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from conversations.api.base import ApiView, cursor
+from conversations.api.base import ApiView, cursor, message_cursor
 from conversations.api.bodies import Body
 from conversations.api.messages import FollowStream
 from conversations.api.streams import SseStream
-from conversations.models import Message
+from conversations.metrics import run_metrics
+from conversations.models import Step
 from conversations.models.run import UNENDED
-from conversations.selectors import get_run, run_filters, run_steps, runs_of, unended_runs
+from conversations.selectors import (
+    get_run,
+    get_step,
+    list_run_messages,
+    run_filters,
+    runs_of,
+    unended_runs,
+)
 from conversations.services.cancel import cancel_runs
+from conversations.services.deletion import delete_run
 from conversations.wire.frames import frames_of_all
-from conversations.wire.states import run_state, step_state
+from conversations.wire.states import run_metrics_state, run_state, step_state
 from souveraine import ids
 from souveraine.api.handoff import hand_over
 from souveraine.api.pagination import MAX_LIMIT, PageQuery, page
 from souveraine.api.validation import parse_body, parse_id, parse_query
 from souveraine.errors import Conflict
+
+Status = Literal["created", "running", "completed", "failed", "cancelled"]
 
 
 class RunFilters(PageQuery):
@@ -34,11 +45,31 @@ class RunFilters(PageQuery):
     agent_id: str | None = None
     agent_ids: list[str] | None = None
     conversation_id: str | None = None
-    statuses: list[str] | None = None
+    statuses: list[Status] | None = None
     background: bool | None = None
     stop_reason: str | None = None
     active: bool = False
     ascending: bool = False
+
+
+class ActiveFilters(BaseModel):
+    """Query of the live runs."""
+
+    agent_id: str | None = None
+    background: bool | None = None
+
+
+class RunMessagesQuery(PageQuery):
+    """Query of a run's messages."""
+
+    limit: int = Field(default=100, ge=0, le=MAX_LIMIT)
+    order: Literal["asc", "desc"] = "asc"
+
+
+class RunStepsQuery(PageQuery):
+    """Query of a run's steps."""
+
+    limit: int = Field(default=100, ge=0, le=MAX_LIMIT)
 
 
 def _filters(query: RunFilters) -> dict[str, Any]:
@@ -84,27 +115,83 @@ class RunView(ApiView):
         """Return the run; `metadata.error` says why a failed one failed."""
         return Response(run_state(get_run(self.actor, parse_id(ids.RUN, run_id))))
 
+    @extend_schema(operation_id="runs_delete")
+    def delete(self, request: Request, run_id: str) -> Response:
+        """Delete the record of an ended run; its messages stay. 409 while it is live."""
+        delete_run(get_run(self.actor, parse_id(ids.RUN, run_id)))
+        return Response(None)
+
+
+class ActiveRunsView(ApiView):
+    """What is queued or runs now."""
+
+    query_model = ActiveFilters
+
+    @extend_schema(operation_id="runs_list_active")
+    def get(self, request: Request) -> Response:
+        """List live runs, newest first."""
+        query = parse_query(ActiveFilters, request)
+        filters = _filters(
+            RunFilters(active=True, agent_id=query.agent_id, background=query.background)
+        )
+        rows = page(
+            run_filters(self.actor, filters), field="created_at", ascending=False, limit=MAX_LIMIT
+        )
+        return Response([run_state(run) for run in rows])
+
 
 class RunMessagesView(ApiView):
     """The messages of a run."""
 
+    query_model = RunMessagesQuery
+
     @extend_schema(operation_id="runs_messages_list")
     def get(self, request: Request, run_id: str) -> Response:
         """List the run's messages, oldest first, with the user's own."""
-        run = get_run(self.actor, parse_id(ids.RUN, run_id))
-        rows = Message.objects.filter(run=run).order_by("sequence")[:MAX_LIMIT]
+        query = parse_query(RunMessagesQuery, request)
+        rows = list_run_messages(
+            get_run(self.actor, parse_id(ids.RUN, run_id)),
+            ascending=query.order == "asc",
+            limit=query.limit,
+            after=message_cursor(query.after, "after"),
+            before=message_cursor(query.before, "before"),
+        )
         return Response(frames_of_all(rows))
 
 
 class RunStepsView(ApiView):
     """The steps of a run."""
 
+    query_model = RunStepsQuery
+
     @extend_schema(operation_id="runs_steps_list")
     def get(self, request: Request, run_id: str) -> Response:
-        """List the run's steps."""
-        return Response(
-            [step_state(step) for step in run_steps(get_run(self.actor, parse_id(ids.RUN, run_id)))]
+        """List the run's steps, newest first."""
+        query = parse_query(RunStepsQuery, request)
+        run = get_run(self.actor, parse_id(ids.RUN, run_id))
+        after, before = (
+            cursor(ids.STEP, text, name)
+            for text, name in ((query.after, "after"), (query.before, "before"))
         )
+        rows = page(
+            Step.objects.filter(run=run),
+            field="index",
+            ascending=query.order == "asc",
+            limit=query.limit,
+            after=get_step(self.actor, after) if after else None,
+            before=get_step(self.actor, before) if before else None,
+        )
+        return Response([step_state(step) for step in rows])
+
+
+class RunMetricsView(ApiView):
+    """How long a run took."""
+
+    @extend_schema(operation_id="runs_metrics_retrieve")
+    def get(self, request: Request, run_id: str) -> Response:
+        """Return start and duration, and what the run did meanwhile."""
+        run = get_run(self.actor, parse_id(ids.RUN, run_id))
+        return Response(run_metrics_state(run, run_metrics(run)))
 
 
 class RunStreamView(ApiView):

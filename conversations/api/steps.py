@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
 from drf_spectacular.utils import extend_schema
+from pydantic import AfterValidator, Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from conversations.api.base import ApiView, cursor
-from conversations.selectors import get_message, get_step, steps_of
-from conversations.wire.frames import frames_of
-from conversations.wire.states import step_state
+from conversations.api.base import ApiView, cursor, message_cursor
+from conversations.api.bodies import Body, ShortText
+from conversations.metrics import step_metrics
+from conversations.selectors import get_message, get_step, list_step_messages, step_filters
+from conversations.services.feedback import rate_step
+from conversations.wire.frames import frames_of, frames_of_all
+from conversations.wire.states import step_metrics_state, step_state
 from souveraine import ids
-from souveraine.api.pagination import PageQuery, page
-from souveraine.api.validation import parse_id, parse_query
+from souveraine.api.pagination import MAX_LIMIT, PageQuery, page
+from souveraine.api.validation import parse_body, parse_id, parse_query
+
+AwareOrUtc = Annotated[
+    datetime, AfterValidator(lambda at: at if at.tzinfo else at.replace(tzinfo=UTC))
+]
 
 
 class StepFilters(PageQuery):
@@ -20,6 +31,27 @@ class StepFilters(PageQuery):
 
     agent_id: str | None = None
     model: str | None = None
+    start_date: AwareOrUtc | None = None
+    end_date: AwareOrUtc | None = None
+    trace_ids: list[str] | None = None
+    feedback: Literal["positive", "negative"] | None = None
+    has_feedback: bool | None = None
+    tags: list[str] | None = None
+    project_id: str | None = None
+
+
+class StepMessagesQuery(PageQuery):
+    """Query of a step's messages."""
+
+    limit: int = Field(default=100, ge=0, le=MAX_LIMIT)
+    order: Literal["asc", "desc"] = "asc"
+
+
+class Feedback(Body):
+    """ModifyFeedbackRequest; what is left out stays."""
+
+    feedback: Literal["positive", "negative"] | None = None
+    tags: Annotated[list[ShortText], Field(max_length=100)] | None = None
 
 
 class StepsView(ApiView):
@@ -31,15 +63,13 @@ class StepsView(ApiView):
     def get(self, request: Request) -> Response:
         """List steps, newest first."""
         query = parse_query(StepFilters, request)
-        found = steps_of(self.actor)
+        filters = query.model_dump()
         if query.agent_id:
-            found = found.filter(agent_id=parse_id(ids.AGENT, query.agent_id, source="query"))
-        if query.model:
-            found = found.filter(model=query.model)
+            filters["agent_id"] = parse_id(ids.AGENT, query.agent_id, source="query")
         after = cursor(ids.STEP, query.after, "after")
         before = cursor(ids.STEP, query.before, "before")
         rows = page(
-            found,
+            step_filters(self.actor, filters),
             field="created_at",
             ascending=query.order == "asc",
             limit=query.limit,
@@ -56,6 +86,46 @@ class StepView(ApiView):
     def get(self, request: Request, step_id: str) -> Response:
         """Return the step."""
         return Response(step_state(get_step(self.actor, parse_id(ids.STEP, step_id))))
+
+
+class StepMetricsView(ApiView):
+    """How long a step took."""
+
+    @extend_schema(operation_id="steps_metrics_retrieve")
+    def get(self, request: Request, step_id: str) -> Response:
+        """Return the times of the model call and of its tools."""
+        step = get_step(self.actor, parse_id(ids.STEP, step_id))
+        return Response(step_metrics_state(step, step_metrics(step)))
+
+
+class StepMessagesView(ApiView):
+    """The messages of a step."""
+
+    query_model = StepMessagesQuery
+
+    @extend_schema(operation_id="steps_messages_list")
+    def get(self, request: Request, step_id: str) -> Response:
+        """List the step's messages, oldest first."""
+        query = parse_query(StepMessagesQuery, request)
+        rows = list_step_messages(
+            get_step(self.actor, parse_id(ids.STEP, step_id)),
+            ascending=query.order == "asc",
+            limit=query.limit,
+            after=message_cursor(query.after, "after"),
+            before=message_cursor(query.before, "before"),
+        )
+        return Response(frames_of_all(rows))
+
+
+class StepFeedbackView(ApiView):
+    """What a person thinks of a step."""
+
+    @extend_schema(operation_id="steps_feedback_create", request=Feedback)
+    def patch(self, request: Request, step_id: str) -> Response:
+        """Set `feedback` (null clears it) and `tags`; what is left out stays."""
+        body = parse_body(Feedback, request)
+        step = get_step(self.actor, parse_id(ids.STEP, step_id))
+        return Response(step_state(rate_step(step, body.model_dump(exclude_unset=True))))
 
 
 class MessageView(ApiView):

@@ -152,10 +152,4 @@ def answer_of(run_id: uuid.UUID, message_types: list[str] | None) -> tuple[int, 
         error = run.error
         body = {"type": error["error_type"], "message": error["message"], "detail": error["detail"]}
         return PROVIDER_STATUS.get(error["error_type"], 500), {"error": body}
-    return 200, {
-        "messages": frames.frames_of_all(run_messages(run), message_types),
-        "stop_reason": frames.stop_reason_frame(run.stop_reason or "error"),
-        "usage": frames.usage_frame(run.usage),
-        "logprobs": None,
-        "turns": None,
-    }
+    return 200, frames.letta_response(run_messages(run), run.stop_reason, run.usage, message_types)

@@ -20,6 +20,7 @@ AGENT = r"^agents/(?P<agent_id>[^/]+)"
 BLOCKS = rf"{AGENT}/core-memory/blocks"
 CONVERSATION = r"^conversations/(?P<conversation_id>[^/]+)"
 RUN = r"^runs/(?P<run_id>[^/]+)"
+STEP = r"^steps/(?P<step_id>[^/]+)"
 
 urlpatterns = [
     re_path(r"^health/?$", models.HealthView.as_view()),
@@ -33,6 +34,7 @@ urlpatterns = [
     re_path(rf"{BLOCKS}/(?P<label>.+?)/?$", agents.AgentBlockView.as_view()),
     re_path(rf"{AGENT}/messages/?$", messages.AgentMessagesView.as_view()),
     re_path(rf"{AGENT}/messages/stream/?$", messages.AgentMessagesStreamView.as_view()),
+    re_path(rf"{AGENT}/messages/async/?$", messages.AgentMessagesAsyncView.as_view()),
     re_path(rf"{AGENT}/messages/cancel/?$", runs.AgentCancelView.as_view()),
     re_path(rf"{AGENT}/?$", agents.AgentView.as_view()),
     re_path(r"^blocks/?$", blocks.BlocksView.as_view()),
@@ -46,13 +48,18 @@ urlpatterns = [
     re_path(rf"{CONVERSATION}/cancel/?$", runs.ConversationCancelView.as_view()),
     re_path(rf"{CONVERSATION}/?$", conversations.ConversationView.as_view()),
     re_path(r"^runs/?$", runs.RunsView.as_view()),
+    re_path(r"^runs/active/?$", runs.ActiveRunsView.as_view()),
     re_path(rf"{RUN}/messages/?$", runs.RunMessagesView.as_view()),
     re_path(rf"{RUN}/steps/?$", runs.RunStepsView.as_view()),
     re_path(rf"{RUN}/stream/?$", runs.RunStreamView.as_view()),
     re_path(rf"{RUN}/usage/?$", runs.RunUsageView.as_view()),
+    re_path(rf"{RUN}/metrics/?$", runs.RunMetricsView.as_view()),
     re_path(rf"{RUN}/?$", runs.RunView.as_view()),
     re_path(r"^steps/?$", steps.StepsView.as_view()),
-    re_path(r"^steps/(?P<step_id>[^/]+)/?$", steps.StepView.as_view()),
+    re_path(rf"{STEP}/metrics/?$", steps.StepMetricsView.as_view()),
+    re_path(rf"{STEP}/messages/?$", steps.StepMessagesView.as_view()),
+    re_path(rf"{STEP}/feedback/?$", steps.StepFeedbackView.as_view()),
+    re_path(rf"{STEP}/?$", steps.StepView.as_view()),
     re_path(r"^messages/(?P<message_id>[^/]+)/?$", steps.MessageView.as_view()),
     re_path(r"^tools/?$", tools.ToolsView.as_view()),
     re_path(r"^tools/add-base-tools/?$", tools.AddBaseToolsView.as_view()),

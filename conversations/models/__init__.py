@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from conversations.models.callback import RunCallback
 from conversations.models.checkpoint import Checkpoint, CheckpointWrite
 from conversations.models.conversation import Conversation, Message
 from conversations.models.run import Run, RunStatus, Step, ToolCall
@@ -12,6 +13,7 @@ __all__ = [
     "Conversation",
     "Message",
     "Run",
+    "RunCallback",
     "RunStatus",
     "Step",
     "ToolCall",

@@ -67,8 +67,8 @@ class Message(models.Model):
 
     `text` is the plain text, which is searched; `content` holds Letta content parts only when there is
     more than one text part. `tool_calls` of an assistant message is a list of {"id", "name",
-    "arguments"} and, for a call that waits for a client, "gate"; a tool message answers `tool_call_id`. `row` orders messages across the conversations
-    of an agent (insertion order).
+    "arguments"} and, for a call that waits for a client, "gate"; a tool message answers `tool_call_id`.
+    `row` orders messages across the conversations of an agent (insertion order).
     """
 
     class Role(models.TextChoices):

@@ -13,7 +13,7 @@ from django.utils import timezone
 from redis.exceptions import RedisError
 
 from agents.actor import Actor
-from conversations.models import Conversation, Message, Run, RunStatus
+from conversations.models import Conversation, Message, Run, RunCallback, RunStatus
 from conversations.models.run import ACTIVE, UNENDED
 from conversations.services import queueing
 from conversations.services.announce import announce
@@ -49,6 +49,7 @@ class TurnOptions:
     stream_tokens: bool = False
     background: bool = False
     when_busy: str = "reject"  # or "queue"
+    callback_url: str = ""
     override_model: str | None = None
     override_system: str | None = None
     include_return_message_types: list[str] | None = None
@@ -63,6 +64,7 @@ class TurnOptions:
             "override_model": self.override_model,
             "override_system": self.override_system,
             "include_return_message_types": self.include_return_message_types,
+            **({"has_callback": True} if self.callback_url else {}),
             **self.extra,
         }
 
@@ -167,6 +169,7 @@ def _store(
         event_number=conversation.last_event_number + 1,
         last_event_seq=PING_SEQ,
     )
+    _keep_callback(run, options)
     if earlier is None:
         _append_messages(conversation, run, messages)
     conversation.last_event_number += 1
@@ -214,8 +217,14 @@ def _wait(
         first_sequence=queueing.take_place(conversation),
         last_event_seq=PING_SEQ,
     )
+    _keep_callback(run, options)
     _begin_stream(run)
     return run
+
+
+def _keep_callback(run: Run, options: TurnOptions) -> None:
+    if options.callback_url:
+        RunCallback.objects.create(run=run, url=options.callback_url)
 
 
 def _may_retry(conversation: Conversation, earlier: Run) -> bool:

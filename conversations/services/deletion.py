@@ -1,4 +1,4 @@
-"""Delete an agent with all its conversations: live turns are ended with it, and so are their streams."""
+"""Delete an agent with all its conversations (live turns and their streams end with it), or the record of a run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from conversations.models.run import UNENDED
 from conversations.services.announce import announce
 from conversations.services.cancel import notify_worker
 from conversations.wire.frames import terminal_entries
+from souveraine.errors import Conflict
 from souveraine.events import log
 
 logger = logging.getLogger(__name__)
@@ -39,3 +40,19 @@ def delete_agent(actor: Actor, agent: Agent) -> None:
             logger.warning("event=stream_not_ended run_id=run-%s error=%r", run.pk, exc)
         notify_worker(run.pk)
     announce(agent.pk, *conversation_ids)
+
+
+def delete_run(run: Run) -> None:
+    """Delete the record of an ended run: its steps, callback and stream. Its messages stay.
+
+    Raises Conflict while it is live. The same otids sent again start a new turn from then on.
+    """
+    with transaction.atomic():
+        live = Run.objects.select_for_update().filter(pk=run.pk, status__in=UNENDED)
+        if live.exists():
+            raise Conflict(f"run-{run.pk} has not ended. Cancel it first, or wait for its end.")
+        Run.objects.filter(pk=run.pk).delete()
+    try:
+        log.expire(run.pk, 1)
+    except RedisError as exc:
+        logger.warning("event=stream_not_removed run_id=run-%s error=%r", run.pk, exc)

@@ -11,6 +11,7 @@ import time
 import uuid
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -319,6 +320,7 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
         conversation.last_sequence += 1
         step = _step(context, partial)
         step.completed_at = timezone.now()
+        step.created_at = step.completed_at - timedelta(seconds=time.monotonic() - started)
         step.stop_reason = FINISH_STOP_REASONS.get(answer.finish_reason or "", "end_turn")
         if usage is not None:
             step.prompt_tokens, step.completion_tokens = (

@@ -21,6 +21,7 @@ from conversations.services import runs
 from conversations.services.cancel import CHANNEL
 from conversations.services.dispatch import enqueue_all
 from conversations.turn import orphans
+from conversations.turn.callbacks import CallbackSender
 from conversations.turn.checkpointer import OrmCheckpointer
 from conversations.turn.database import run_db
 from conversations.turn.graph import build_graph
@@ -61,6 +62,7 @@ class TurnWorker:
         self._tool_slots = asyncio.Semaphore(TOOLS_AT_ONCE)
         self._is_draining = False
         self._renewed_at = time.monotonic()
+        self._callbacks = CallbackSender()
         self._background: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -74,6 +76,7 @@ class TurnWorker:
             self._sweep(),
             self._listen_for_cancel(),
             self._poll_cancels(),
+            self._callbacks.run(),
         ):
             self._background.append(asyncio.create_task(work))
 
@@ -118,6 +121,8 @@ class TurnWorker:
             self._report(run_id, task)
         finally:
             self._live.pop(run_id, None)
+            if run.request.get("has_callback"):
+                self._callbacks.wake()
 
     def _report(self, run_id: uuid.UUID, task: asyncio.Task[None]) -> None:
         if task.cancelled():

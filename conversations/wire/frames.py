@@ -202,6 +202,22 @@ def frames_of(message: Message) -> list[Frame]:
     return [{**frame, "content": _content_of(message) if kind == "user_message" else message.text}]
 
 
+def letta_response(
+    messages: Iterable[Message],
+    stop_reason: str,
+    usage: dict[str, Any],
+    types: Iterable[str] | None = None,
+) -> Frame:
+    """Return LettaResponse: what an ended turn produced (contract §4.2)."""
+    return {
+        "messages": frames_of_all(messages, types),
+        "stop_reason": stop_reason_frame(stop_reason or "error"),
+        "usage": usage_frame(usage),
+        "logprobs": None,
+        "turns": None,
+    }
+
+
 def frames_of_all(messages: Iterable[Message], types: Iterable[str] | None = None) -> list[Frame]:
     """Return the wire messages of rows in order, of the wanted types only."""
     wanted = set(types) if types else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from agents.models import Agent, AgentSecret, Block, Tool, User
 from agents.services.portable import seed_blocks
-from conversations.models import Conversation, Run, RunStatus, Step
+from conversations.models import Conversation, Run, RunCallback, RunStatus, Step
 from souveraine import ids
 
 ORGANIZATION_ID = "org-00000000-0000-4000-8000-000000000000"
@@ -272,7 +272,7 @@ def conversation_counters(conversation: Conversation) -> dict[str, Any]:
 
 
 def run_state(run: Run) -> dict[str, Any]:
-    """Return Letta's Run (`completed_at` has no zone on the wire)."""
+    """Return Letta's Run (`completed_at` has no zone on the wire). Read it with its callback."""
     status = RunStatus(run.status)
     metadata: dict[str, Any] = {
         "run_type": run.request.get("run_type", "send_conversation_message")
@@ -281,6 +281,7 @@ def run_state(run: Run) -> dict[str, Any]:
         metadata["error"] = {"run_id": ids.make(ids.RUN, run.pk), **run.error}
     if run.request.get("notices"):
         metadata["notices"] = run.request["notices"]
+    callback: RunCallback | None = getattr(run, "callback", None)
     completed = run.completed_at.strftime("%Y-%m-%dT%H:%M:%S.%f") if run.completed_at else None
     return {
         "id": ids.make(ids.RUN, run.pk),
@@ -299,12 +300,41 @@ def run_state(run: Run) -> dict[str, Any]:
             "include_return_message_types": run.request.get("include_return_message_types"),
         },
         "stop_reason": run.stop_reason or None,
-        "callback_url": None,
-        "callback_sent_at": None,
-        "callback_status_code": None,
-        "callback_error": None,
+        "callback_url": callback.url if callback else None,
+        "callback_sent_at": moment(callback.sent_at) if callback else None,
+        "callback_status_code": callback.status_code if callback else None,
+        "callback_error": (callback.error or None) if callback else None,
         "ttft_ns": run.ttft_ns,
         "total_duration_ns": run.total_duration_ns,
+    }
+
+
+def run_metrics_state(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Return RunMetrics."""
+    return {
+        "id": ids.make(ids.RUN, run.pk),
+        "organization_id": ORGANIZATION_ID,
+        "agent_id": ids.make(ids.AGENT, run.agent_id),
+        "project_id": None,
+        **metrics,
+        "tools_used": [ids.make(ids.TOOL, pk) for pk in metrics["tools_used"]],
+        "template_id": None,
+        "base_template_id": None,
+    }
+
+
+def step_metrics_state(step: Step, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Return StepMetrics."""
+    return {
+        "id": ids.make(ids.STEP, step.pk),
+        "organization_id": ORGANIZATION_ID,
+        "provider_id": None,
+        "run_id": ids.make(ids.RUN, step.run_id),
+        "agent_id": ids.make(ids.AGENT, step.agent_id),
+        **metrics,
+        "base_template_id": None,
+        "template_id": None,
+        "project_id": None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Encryption of secrets at rest (Fernet), with a key derived from the server's secret key."""
+"""Keys derived from the server's secret key, and encryption of secrets at rest (Fernet) with one of them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,18 @@ from django.conf import settings
 from souveraine.errors import Unavailable
 
 
+def derived_key(purpose: bytes) -> bytes:
+    """Return 32 bytes that follow from the server's secret key, other ones for each purpose (at most 16 bytes)."""
+    return _derived(settings.SECRET_KEY, purpose)
+
+
+def _derived(secret: str, purpose: bytes) -> bytes:
+    return hashlib.blake2b(secret.encode(), person=purpose, digest_size=32).digest()
+
+
 @lru_cache(maxsize=4)
 def _fernet(secret: str) -> Fernet:
-    digest = hashlib.blake2b(secret.encode(), person=b"souveraine-rest", digest_size=32).digest()
-    return Fernet(base64.urlsafe_b64encode(digest))
+    return Fernet(base64.urlsafe_b64encode(_derived(secret, b"souveraine-rest")))
 
 
 def encrypt(text: str) -> str:

@@ -72,6 +72,9 @@ ROUTES: dict[str, list[Route]] = {
     r"^agents/(?P<agent_id>[^/]+)/messages/stream/?$": [
         Route("POST", "agents/{agent}/messages/stream", MESSAGE)
     ],
+    r"^agents/(?P<agent_id>[^/]+)/messages/async/?$": [
+        Route("POST", "agents/{agent}/messages/async", MESSAGE)
+    ],
     r"^agents/(?P<agent_id>[^/]+)/?$": [
         Route("GET", "agents/{agent}"),
         Route("PATCH", "agents/{agent}", {"name": "stolen"}),
@@ -122,7 +125,12 @@ ROUTES: dict[str, list[Route]] = {
     r"^runs/(?P<run_id>[^/]+)/steps/?$": [Route("GET", "runs/{run}/steps")],
     r"^runs/(?P<run_id>[^/]+)/stream/?$": [Route("POST", "runs/{run}/stream", {})],
     r"^runs/(?P<run_id>[^/]+)/usage/?$": [Route("GET", "runs/{run}/usage")],
-    r"^runs/(?P<run_id>[^/]+)/?$": [Route("GET", "runs/{run}")],
+    r"^runs/(?P<run_id>[^/]+)/metrics/?$": [Route("GET", "runs/{run}/metrics")],
+    r"^runs/active/?$": [Route("GET", "runs/active", stranger="empty")],
+    r"^runs/(?P<run_id>[^/]+)/?$": [
+        Route("GET", "runs/{run}"),
+        Route("DELETE", "runs/{run}"),
+    ],
     r"^agents/(?P<agent_id>[^/]+)/messages/cancel/?$": [
         Route("POST", "agents/{agent}/messages/cancel", {})
     ],
@@ -130,6 +138,11 @@ ROUTES: dict[str, list[Route]] = {
         Route("POST", "conversations/{conversation}/cancel", expected=409)
     ],
     r"^steps/?$": [Route("GET", "steps", stranger="empty")],
+    r"^steps/(?P<step_id>[^/]+)/metrics/?$": [Route("GET", "steps/{step}/metrics")],
+    r"^steps/(?P<step_id>[^/]+)/messages/?$": [Route("GET", "steps/{step}/messages")],
+    r"^steps/(?P<step_id>[^/]+)/feedback/?$": [
+        Route("PATCH", "steps/{step}/feedback", {"feedback": "positive"})
+    ],
     r"^steps/(?P<step_id>[^/]+)/?$": [Route("GET", "steps/{step}")],
     r"^messages/(?P<message_id>[^/]+)/?$": [Route("GET", "messages/{message}")],
     r"^tools/?$": [Route("GET", "tools", stranger="own")],
