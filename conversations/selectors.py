@@ -13,6 +13,7 @@ from agents.actor import Actor
 from agents.models import Agent
 from conversations.models import Conversation, Message, Run, RunStatus, Step
 from conversations.models.run import UNENDED
+from conversations.services.prompt import SYSTEM_SEQUENCE
 from conversations.services.queueing import MESSAGES, waiting_runs
 from souveraine import ids
 from souveraine.api.pagination import page
@@ -77,19 +78,18 @@ def list_conversations(
 
 
 def in_context_ids(conversation: Conversation) -> list[str]:
-    """Return the ids of the messages of the prompt window: the system message, then from `window_start` on."""
-    rows = Message.objects.filter(
-        conversation=conversation, sequence__gte=conversation.window_start
+    """Return the ids of the messages of the prompt window: the system message, the summary, then the others."""
+    start = max(conversation.window_start, SYSTEM_SEQUENCE + 1)
+    rows = Message.objects.filter(conversation=conversation).filter(
+        Q(sequence=SYSTEM_SEQUENCE) | Q(sequence__gte=start)
     )
-    window = list(rows.order_by("sequence").values_list("id", flat=True))
-    if conversation.window_start > 1:
-        first = (
-            Message.objects.filter(conversation=conversation, sequence=1)
-            .values_list("id", flat=True)
-            .first()
-        )
-        window = [*([first] if first else []), *window]
-    return [str(ids.make(ids.MESSAGE, pk)) for pk in window]
+    window = list(rows.order_by("sequence").values_list("id", "role", "sequence"))
+    system = [pk for pk, _, sequence in window if sequence == SYSTEM_SEQUENCE]
+    summaries = [pk for pk, role, _ in window if role == Message.Role.SUMMARY]
+    others = [
+        pk for pk, role, sequence in window if role != Message.Role.SUMMARY and sequence >= start
+    ]
+    return [str(ids.make(ids.MESSAGE, pk)) for pk in (*system, *summaries[-1:], *others)]
 
 
 def _message_cursor(queryset: QuerySet[Message], text: str | None, whose: str) -> Message | None:
@@ -221,12 +221,11 @@ def run_of_otid(conversation: Conversation, otid: str) -> Run:
 
 
 def run_messages(run: Run) -> list[Message]:
-    """Return what the run produced, oldest first: neither system nor user messages."""
-    return list(
-        Message.objects.filter(
-            run=run, role__in=[Message.Role.ASSISTANT, Message.Role.TOOL]
-        ).order_by("sequence")
-    )
+    """Return what the run produced, oldest first: no system or user messages, summaries when it asks for them."""
+    roles = [Message.Role.ASSISTANT, Message.Role.TOOL]
+    if run.request.get("include_compaction_messages"):
+        roles.append(Message.Role.SUMMARY)
+    return list(Message.objects.filter(run=run, role__in=roles).order_by("sequence"))
 
 
 def agent_message_ids(agent: Agent) -> list[str]:

@@ -223,6 +223,14 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
     S(
+        "SOUVERAINE_COMPACTION_TIMEOUT_SECONDS",
+        "turns.compaction_timeout_seconds",
+        "float",
+        120.0,
+        "How long a model may take to summarise older messages",
+        minimum=1,
+    ),
+    S(
         "SOUVERAINE_LEASE_SECONDS",
         "turns.lease_seconds",
         "float",

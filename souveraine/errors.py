@@ -149,6 +149,7 @@ PROVIDER_STATUS = {
     "llm_empty_response": 500,
     "internal_error": 500,
     "context_window_overflow": 400,
+    "context_window_overflow_in_system_prompt": 400,
 }
 PROVIDER_MESSAGES = {
     "llm_authentication": "Authentication failed with the LLM model provider.",

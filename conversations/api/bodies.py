@@ -96,6 +96,20 @@ class LLMConfig(BaseModel):
     provider_name: ShortText | None = None
 
 
+class CompactionSettingsBody(Body):
+    """CompactionSettings: how older messages give way to a summary. `clip_chars` null: no limit of its own."""
+
+    model: Handle | None = None
+    model_settings: JSONObject | None = None
+    prompt: LongText | None = None
+    prompt_acknowledgement: bool | None = None
+    clip_chars: Annotated[int, Field(ge=200, le=10_000_000)] | None = None
+    mode: (
+        Literal["all", "sliding_window", "self_compact_all", "self_compact_sliding_window"] | None
+    ) = None
+    sliding_window_percentage: Annotated[float, Field(gt=0, le=1)] | None = None
+
+
 class AgentFields(Body):
     """What create and update share."""
 
@@ -110,7 +124,7 @@ class AgentFields(Body):
     parallel_tool_calls: bool | None = None
     embedding: Handle | None = None
     embedding_config: JSONObject | None = None
-    compaction_settings: JSONObject | None = None
+    compaction_settings: CompactionSettingsBody | None = None
     response_format: JSONObject | None = None
     tool_rules: list[JSONObject] | None = None
     tools: list[ShortText] | None = None
@@ -204,6 +218,7 @@ class SendMessage(Body):
     override_model: Handle | None = None
     override_system: LongText | None = Field(default=None, alias="override_system")
     client_tools: list[JSONObject] | None = None
+    include_compaction_messages: bool = False
 
     @model_validator(mode="after")
     def _exactly_one(self) -> SendMessage:

@@ -92,4 +92,5 @@ def turn_options(body: SendMessage, *, run_type: str, is_streaming: bool) -> Tur
         override_model=body.override_model,
         override_system=body.override_system,
         include_return_message_types=body.include_return_message_types,
+        include_compaction_messages=body.include_compaction_messages,
     )

@@ -134,7 +134,8 @@ def rebuilt_events(run_id: uuid.UUID) -> list[Event]:
         entries = frames.terminal_entries(run_id, "cancelled", {}, None)
     else:
         entries = [
-            ("frame", frames.dump(frame)) for frame in frames.frames_of_all(run_messages(run))
+            ("frame", frames.dump(frame))
+            for frame in frames.frames_of_all(run_messages(run), is_turn=True)
         ]
         entries += frames.terminal_entries(run_id, run.stop_reason or "error", run.usage, run.error)
     return [Event(seq, kind, data) for seq, (kind, data) in enumerate(entries, PING_SEQ + 1)]

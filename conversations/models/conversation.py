@@ -15,7 +15,8 @@ class Conversation(models.Model):
 
     `window_start` is the sequence at which the prompt window begins; only
     `conversations.services.window` moves it. Counters are written when a run ends. `pending_message_id`
-    is the assistant message whose tool calls wait for a client, or null.
+    is the assistant message whose tool calls wait for a client, or null. `calibration` is what is known of
+    the model's token counts (`conversations.services.tokens.Calibration`).
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -41,6 +42,7 @@ class Conversation(models.Model):
     last_n25_at = models.DateTimeField(null=True, blank=True)
     system_fingerprint = models.CharField(max_length=64, blank=True)
     pending_message_id = models.UUIDField(null=True, blank=True)
+    calibration = models.JSONField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -69,6 +71,8 @@ class Message(models.Model):
     more than one text part. `tool_calls` of an assistant message is a list of {"id", "name",
     "arguments"} and, for a call that waits for a client, "gate"; a tool message answers `tool_call_id`.
     `row` orders messages across the conversations of an agent (insertion order).
+    The newest summary of a window stands before its other messages, whatever its sequence; `compaction`
+    has what it stands for (`conversations.services.window.Compaction`).
     """
 
     class Role(models.TextChoices):
@@ -99,6 +103,7 @@ class Message(models.Model):
     stdout = models.JSONField(null=True, blank=True)
     stderr = models.JSONField(null=True, blank=True)
     approvals = models.JSONField(null=True, blank=True)
+    compaction = models.JSONField(null=True, blank=True)
     otid = models.CharField(max_length=255, null=True, blank=True)  # noqa: DJ001
     sender_id = models.CharField(max_length=255, null=True, blank=True)  # noqa: DJ001
     model = models.CharField(max_length=255, null=True, blank=True)  # noqa: DJ001

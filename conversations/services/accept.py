@@ -53,6 +53,7 @@ class TurnOptions:
     override_model: str | None = None
     override_system: str | None = None
     include_return_message_types: list[str] | None = None
+    include_compaction_messages: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
     def as_request(self) -> dict[str, Any]:
@@ -64,6 +65,7 @@ class TurnOptions:
             "override_model": self.override_model,
             "override_system": self.override_system,
             "include_return_message_types": self.include_return_message_types,
+            "include_compaction_messages": self.include_compaction_messages,
             **({"has_callback": True} if self.callback_url else {}),
             **self.extra,
         }

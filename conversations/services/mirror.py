@@ -53,6 +53,7 @@ def _line(message: Message) -> dict[str, Any]:
         "otid": message.otid,
         "model": message.model,
         "run_id": f"run-{message.run_id}" if message.run_id else None,
+        **({"compaction": message.compaction} if message.compaction else {}),
     }
 
 

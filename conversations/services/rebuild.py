@@ -143,7 +143,9 @@ def _rebuild_conversation(agent: Agent, path: Path) -> int | None:
         if rows:
             conversation.last_sequence = rows[-1].sequence
             conversation.last_message_at = rows[-1].created_at
-            conversation.save(update_fields=["last_sequence", "last_message_at"])
+            compactions = [row.compaction for row in rows if row.compaction]
+            conversation.window_start = compactions[-1]["window_start"] if compactions else 0
+            conversation.save(update_fields=["last_sequence", "last_message_at", "window_start"])
     return len(rows)
 
 
@@ -173,5 +175,6 @@ def _message(conversation: Conversation, line: dict[str, Any]) -> Message:
         status=line.get("status") or "",
         otid=line.get("otid"),
         model=line.get("model"),
+        compaction=line.get("compaction"),
         created_at=datetime.fromisoformat(line["created_at"]),
     )

@@ -33,6 +33,7 @@ from souveraine.lib.durability import without_disk_sync
 
 logger = logging.getLogger(__name__)
 
+COMPACTION = "compaction"  # the run type of a run that is no turn
 MAX_ATTEMPTS = 3
 TERMINAL = (RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.INTERRUPTED)
 STATUS_BY_STOP_REASON = {
@@ -170,7 +171,8 @@ def _count(run: Run, stop_reason: str, usage: dict[str, Any]) -> None:
         "updated_at": now,
         "last_message_at": now,
     }
-    if stop_reason in ("end_turn", "max_steps", "tool_rule"):
+    is_turn = run.request.get("run_type") != COMPACTION
+    if is_turn and stop_reason in ("end_turn", "max_steps", "tool_rule"):
         values["turn_count"] = F("turn_count") + 1
     if tokens:
         values |= {"context_tokens": tokens, "context_pressure": min(1.0, tokens / window)}

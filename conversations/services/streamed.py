@@ -12,7 +12,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from conversations.models import Message, Run
+from conversations.models import Run
+from conversations.selectors import run_messages
 from conversations.wire import frames
 from souveraine.events.log import Event, exists, has_gap, read
 
@@ -85,9 +86,7 @@ def _rest(frame: frames.Frame, streamed: str | None) -> frames.Frame | None:
 
 
 def stored_frames(run: Run) -> list[frames.Frame]:
-    roles = [Message.Role.ASSISTANT, Message.Role.TOOL]
-    rows = Message.objects.filter(run=run, role__in=roles).order_by("sequence")
-    return [frame for row in rows for frame in frames.frames_of(row)]
+    return frames.frames_of_all(run_messages(run), is_turn=True)
 
 
 def _retract(run: Run, message_ids: Iterable[str]) -> list[frames.Frame]:

@@ -10,6 +10,7 @@ from typing import Any
 from agents.models import Tool
 from agents.providers.base import ChatProvider
 from conversations.models import Run
+from conversations.services.tokens import Calibration
 from conversations.turn.emitter import Emitter
 
 
@@ -35,8 +36,11 @@ class TurnContext:
     context_window: int
     tools: list[Tool]
     tool_slots: asyncio.Semaphore
+    calibration: Calibration
     partial: PartialAnswer | None = None
     usage: dict[str, Any] = field(default_factory=dict)
+    prompt_estimate: int = 0  # of the request made last, uncorrected
+    refusals: int = 0  # how often the provider found the prompt of the present call too large
 
     @property
     def max_steps(self) -> int:

@@ -15,6 +15,7 @@ from langgraph.runtime import Runtime
 
 from conversations.models import Message, Run, Step
 from conversations.services.prompt import SYSTEM_SEQUENCE
+from conversations.services.usage import SUMMARY_TAG
 from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
 from conversations.turn.model_call import call_model, stored_answer
@@ -42,7 +43,8 @@ def derive_state(run: Run) -> TurnState:
     )
     if newest is None or newest.role == Message.Role.USER:
         return _state(newest, 0, "agent")
-    steps = Step.objects.filter(run=run, status="success").count()
+    tags = Step.objects.filter(run=run, status="success").values_list("tags", flat=True)
+    steps = sum(SUMMARY_TAG not in step for step in tags)
     if pending_message(run.conversation_id) is not None:
         return _state(newest, steps, "tools")
     is_answered = newest.role == Message.Role.ASSISTANT and newest.sequence >= run.first_sequence

@@ -13,6 +13,7 @@ from typing import Any
 
 from agents.providers.base import ChatMessage, ToolCallRequest
 from conversations.models import Message
+from conversations.services.summaries import IN_WINDOW
 from souveraine.lib.text import bad_text_place, clean_json
 
 NO_OUTCOME = "No result was recorded for this call: the turn ended before it returned. Its outcome is unknown."
@@ -108,6 +109,8 @@ def to_chat(item: Item) -> ChatMessage:
         )
     if item.role == "assistant":
         return ChatMessage(role="assistant", content=item.text, tool_calls=item.calls)
+    if item.role == "summary":
+        return ChatMessage(role="user", content=IN_WINDOW.render(summary=item.text))
     role = "system" if item.role == "system" else "user"
     return ChatMessage(role=role, content=item.content or item.text, name=item.name)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""One model call: compile the prompt, stream the answer, store it with its step in one fenced transaction.
+"""One model call: stream the answer, store it with its step in one fenced transaction.
 
 Called by the graph's `agent` node. A node that runs again after a crash finds the stored answer first.
 """
@@ -19,8 +19,6 @@ from django.utils import timezone
 
 from agents.providers import registry
 from agents.providers.base import (
-    ChatMessage,
-    ChatRequest,
     Delta,
     FinishDelta,
     ReasoningDelta,
@@ -28,17 +26,15 @@ from agents.providers.base import (
     ToolCallDelta,
     UsageDelta,
 )
-from agents.providers.capabilities import fit, without_images
+from agents.providers.capabilities import fit
 from agents.providers.retry import Attempts, RetryPolicy
-from agents.services.memory import sync_blocks
 from conversations.models import Conversation, Message, Run, Step
-from conversations.services.prompt import SYSTEM_SEQUENCE, ensure_system_message, is_current
 from conversations.services.runs import fenced
-from conversations.services.window import estimate_text_tokens, fit_window
+from conversations.services.tokens import Calibration
+from conversations.turn.compaction import fitted_request, learn_from_refusal
 from conversations.turn.context import PartialAnswer, TurnContext
 from conversations.turn.database import run_db
 from conversations.turn.emitter import StepStream
-from conversations.turn.history import compile_history
 from conversations.turn.notices import add_notices
 from conversations.turn.think_tags import Piece, ThinkTagSplitter
 from souveraine.errors import ProviderError
@@ -49,7 +45,6 @@ from souveraine.lib.text import TextJoiner, clean_text
 logger = logging.getLogger(__name__)
 MAX_NAME_CHARS = 255  # of a tool's name and a call's id, as the columns have
 FIRST_RETRY_SECONDS = 0.5
-OUTPUT_SHARE = 0.25  # of the window is kept for the answer at most
 FINISH_STOP_REASONS = {"length": "max_tokens_exceeded"}
 
 
@@ -79,55 +74,6 @@ def stored_answer(context: TurnContext, last_sequence: int) -> Message | None:
         sequence=last_sequence + 1,
         role=Message.Role.ASSISTANT,
     ).first()
-
-
-def _max_tokens(context: TurnContext) -> int:
-    wanted = int(context.run.agent.model_settings.get("max_output_tokens") or 4096)
-    return max(1, min(wanted, int(context.context_window * OUTPUT_SHARE)))
-
-
-def build_request(context: TurnContext) -> ChatRequest:
-    """Compile the prompt from the present memory and the window. Writes only under the run's fence."""
-    run = context.run
-    sync_blocks(run.agent)
-    conversation = Conversation.objects.select_related("agent").get(pk=run.conversation_id)
-    if not is_current(conversation):
-        with fenced(run):
-            conversation = (
-                Conversation.objects.select_related("agent")
-                .select_for_update(of=("self",))
-                .get(pk=run.conversation_id)
-            )
-            ensure_system_message(conversation)
-    override = run.request.get("override_system")
-    system = (
-        override or Message.objects.get(conversation=conversation, sequence=SYSTEM_SEQUENCE).text
-    )
-    schemas = [tool.json_schema for tool in context.tools]
-    max_tokens = _max_tokens(context)
-    budget = (
-        context.context_window
-        - max_tokens
-        - estimate_text_tokens(system)
-        - estimate_text_tokens(schemas)
-    )
-    rows = fit_window(conversation, max(budget, 256))
-    options = run.agent.model_settings
-    return ChatRequest(
-        model=context.provider_model,
-        messages=_seen_by_model(context, compile_history(rows, system)),
-        tools=schemas,
-        context_window=context.context_window,
-        temperature=options.get("temperature"),
-        max_tokens=max_tokens,
-        parallel_tool_calls=options.get("parallel_tool_calls") if schemas else None,
-        response_format=run.agent.config.get("response_format"),
-    )
-
-
-def _seen_by_model(context: TurnContext, messages: list[ChatMessage]) -> list[ChatMessage]:
-    model = registry.known_model(context.model_handle)
-    return messages if model is None or model.can("vision") else without_images(messages)
 
 
 class _Collector:
@@ -216,14 +162,15 @@ def _unique_ids(calls: list[dict[str, str]]) -> list[dict[str, str]]:
 
 async def call_model(context: TurnContext) -> Message:
     """Make the call, stream it, store it. Transient errors before any output are retried with back-off,
-    then with the provider's fallbacks; one that answers stays for the rest of the turn.
+    then with the provider's fallbacks; one that answers stays for the rest of the turn. A prompt that the
+    provider finds too large is made smaller (`turn.compaction`).
 
     Raises ProviderError when it fails for good, Fenced when the run was taken over.
     """
     default = RetryPolicy(settings.CONFIG["SOUVERAINE_MODEL_RETRIES"], FIRST_RETRY_SECONDS)
     attempts = Attempts.of(context.provider, context.provider_model, default)
     while True:
-        request = await run_db(build_request, context)
+        request = await fitted_request(context)
         partial = PartialAnswer(uuid.uuid4(), uuid.uuid4())
         context.partial = partial
         collector = _Collector(
@@ -239,6 +186,8 @@ async def call_model(context: TurnContext) -> Message:
             answer = collector.answer()
             _refuse_empty(answer, context)
         except ProviderError as exc:
+            if not collector.has_output and await learn_from_refusal(context, exc):
+                continue
             wait_seconds = None if collector.has_output else attempts.after(exc)
             if wait_seconds is not None:
                 await _before_retry(context, attempts.model, exc, wait_seconds)
@@ -280,6 +229,7 @@ def _use_model(context: TurnContext, model: str) -> None:
         has_tools=bool(context.tools),
     )
     context.context_window = fitted.context_window
+    context.calibration = Calibration(handle)
     context.tools = context.tools if fitted.uses_tools else []
     change = f"The model {chosen} was not available, so {handle} was asked."
     add_notices(context.run, [change, *fitted.notices])
@@ -331,6 +281,8 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
                 usage.cached_input_tokens,
                 usage.reasoning_tokens,
             )
+            context.calibration.counted(context.prompt_estimate, usage.prompt_tokens)
+            conversation.calibration = context.calibration.dump()
         step.save(force_insert=True)
         message = Message.objects.create(
             id=partial.message_id,
@@ -348,8 +300,9 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
         Message.objects.filter(run=run, role=Message.Role.USER, step_id__isnull=True).update(
             step_id=partial.step_id
         )
-        conversation.save(update_fields=["last_sequence"])
+        conversation.save(update_fields=["last_sequence", "calibration"])
         reached("in_store_answer")
+    context.refusals = 0
     logger.info(
         "event=step_finished run_id=run-%s agent_id=agent-%s duration_ms=%d",
         run.pk,

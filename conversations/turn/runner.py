@@ -23,8 +23,10 @@ from agents.services.memory import take_up_edits
 from conversations.models import Conversation, Run
 from conversations.services import mirror, runs
 from conversations.services.closing import LOST_EVENTS
+from conversations.services.tokens import Calibration
 from conversations.services.usage import load_usage
 from conversations.turn.checkpointer import RUN_KEY
+from conversations.turn.compaction import compact_run
 from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
 from conversations.turn.emitter import Emitter
@@ -159,10 +161,13 @@ class TurnRunner:
             context_window=fitted.context_window,
             tools=tools if fitted.uses_tools else [],
             tool_slots=self._tool_slots,
+            calibration=Calibration.load(conversation.calibration, handle),
         )
 
     async def _invoke(self, context: TurnContext) -> str:
         run = self.run
+        if run.request.get("run_type") == runs.COMPACTION:
+            return await compact_run(context)
         config: RunnableConfig = {
             "configurable": {"thread_id": str(run.conversation_id), RUN_KEY: run},
             "recursion_limit": context.max_steps * GRAPH_STEPS_PER_MODEL_CALL + 2,

@@ -142,7 +142,7 @@ def pending_message(conversation_id: uuid.UUID) -> Message | None:
     """Return the assistant message whose calls are not all answered, if it is the newest one."""
     newest = (
         Message.objects.filter(conversation_id=conversation_id)
-        .exclude(role__in=[Message.Role.TOOL, Message.Role.SYSTEM])
+        .exclude(role__in=[Message.Role.TOOL, Message.Role.SYSTEM, Message.Role.SUMMARY])
         .order_by("-sequence")
         .first()
     )

@@ -112,6 +112,40 @@ def terminal_entries(
     return [*entries, end]
 
 
+def compaction_event_frame(
+    event_id: uuid.UUID | str,
+    date: datetime,
+    run_id: uuid.UUID | None,
+    trigger: str,
+    context_tokens: int,
+    context_window: int,
+) -> Frame:
+    """Say that older messages are about to give way to a summary; its id is a bare UUID (contract §1.3)."""
+    base = base_frame("event_message", message_id=str(event_id), date=date, run_id=run_id)
+    data = {
+        "trigger": trigger,
+        "context_token_estimate": context_tokens,
+        "context_window": context_window,
+    }
+    return {**base, "event_type": "compaction", "event_data": data}
+
+
+def turn_frames_of(message: Message) -> list[Frame]:
+    """Return what a turn's stream has of one row: before a summary there is the event that announced it."""
+    done = message.compaction
+    if not done:
+        return frames_of(message)
+    event = compaction_event_frame(
+        done["event_id"],
+        message.created_at,
+        message.run_id,
+        done["trigger"],
+        done["context_tokens_before"],
+        done["context_window"],
+    )
+    return [event, *frames_of(message)]
+
+
 def retracted_frame(message_id: str, run_id: uuid.UUID, date: datetime) -> Frame:
     """Say that what was streamed under `message_id` is void: the step is made again after a crash."""
     frame = base_frame("souveraine_retracted", message_id=message_id, date=date, run_id=run_id)
@@ -198,7 +232,7 @@ def frames_of(message: Message) -> list[Frame]:
     if kind == "tool_return_message":
         return [{**frame, **tool_return_fields(message)}]
     if kind == "summary_message":
-        return [{**frame, "summary": message.text, "compaction_stats": None}]
+        return [{**frame, "summary": message.text, "compaction_stats": _stats_of(message)}]
     return [{**frame, "content": _content_of(message) if kind == "user_message" else message.text}]
 
 
@@ -210,7 +244,7 @@ def letta_response(
 ) -> Frame:
     """Return LettaResponse: what an ended turn produced (contract §4.2)."""
     return {
-        "messages": frames_of_all(messages, types),
+        "messages": frames_of_all(messages, types, is_turn=True),
         "stop_reason": stop_reason_frame(stop_reason or "error"),
         "usage": usage_frame(usage),
         "logprobs": None,
@@ -218,9 +252,25 @@ def letta_response(
     }
 
 
-def frames_of_all(messages: Iterable[Message], types: Iterable[str] | None = None) -> list[Frame]:
-    """Return the wire messages of rows in order, of the wanted types only."""
+STATS = (
+    "trigger",
+    "context_tokens_before",
+    "context_tokens_after",
+    "context_window",
+    "messages_count_before",
+    "messages_count_after",
+)
+
+
+def _stats_of(message: Message) -> dict[str, Any] | None:
+    done = message.compaction
+    return {name: done[name] for name in STATS} if done else None
+
+
+def frames_of_all(
+    messages: Iterable[Message], types: Iterable[str] | None = None, *, is_turn: bool = False
+) -> list[Frame]:
+    """Return the wire messages of rows in order, of the wanted types only; `is_turn`: as a turn sends them."""
     wanted = set(types) if types else None
-    return [
-        f for m in messages for f in frames_of(m) if wanted is None or f["message_type"] in wanted
-    ]
+    of = turn_frames_of if is_turn else frames_of
+    return [f for m in messages for f in of(m) if wanted is None or f["message_type"] in wanted]

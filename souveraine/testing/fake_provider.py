@@ -76,7 +76,7 @@ class CallRecord:
 
 
 class FakeProvider:
-    """Implements ChatProvider. An empty queue answers with `default`."""
+    """Implements ChatProvider. An empty queue answers with `default`, which may be callable too."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class FakeProvider:
         context_window: int = 32768,
         capabilities: frozenset[str] | None = frozenset({"tools", "vision", "thinking"}),
         provider_type: str = "openai",
-        default: Reply | None = None,
+        default: Reply | Callable[[ChatRequest], Reply] | None = None,
     ) -> None:
         self.name = name
         self.provider_type = provider_type
         self.models = list(models)
         self.context_window = context_window
         self.capabilities = capabilities
-        self.default = default or Reply(text="Hello there.")
+        self.default: Reply | Callable[[ChatRequest], Reply] = default or Reply(text="Hello there.")
         self.listing_error: Exception | None = None
         self.calls: list[CallRecord] = []
         self._queue: deque[Reply | Callable[[ChatRequest], Reply]] = deque()
