@@ -82,8 +82,11 @@ def input_messages(run: Run) -> list[Message]:
     return list(said.order_by("sequence"))
 
 
-def why_closed(actor: Actor, conversation_id: uuid.UUID) -> str | None:
-    """Return why the actor may no longer watch the conversation (`deleted`, `revoked`), or None."""
-    if actor.key_id is not None and not is_usable(actor.key_id):
-        return "revoked"
-    return None if conversations_of(actor).filter(pk=conversation_id).exists() else "deleted"
+def is_allowed(actor: Actor) -> bool:
+    """Tell whether the key with which a stream was opened is still valid."""
+    return actor.key_id is None or is_usable(actor.key_id)
+
+
+def is_there(actor: Actor, conversation_id: uuid.UUID) -> bool:
+    """Tell whether the conversation is there for the actor."""
+    return conversations_of(actor).filter(pk=conversation_id).exists()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 
 from django.conf import settings
 from django.http import HttpResponse
@@ -28,9 +29,10 @@ from conversations.ambient import (
     Cursor,
     Start,
     input_messages,
+    is_allowed,
+    is_there,
     runs_behind,
     start_of,
-    why_closed,
 )
 from conversations.api.base import ApiView
 from conversations.api.reading import read
@@ -193,9 +195,12 @@ class ConversationFeed:
         actor: Actor,
         conversation_id: uuid.UUID,
         start: Start,
-        bandwidth: wire.Bandwidth = "high",
+        bandwidth: wire.Bandwidth,
+        *,
+        is_allowed: Callable[[], bool],
     ) -> None:
         self._actor, self._skipped = actor, start.skipped
+        self._is_allowed = is_allowed  # asked again with each ping
         self._tail = ConversationTail(conversation_id, start.cursor, bandwidth)
         self.closed: str | None = None  # why the server ended it
 
@@ -218,9 +223,13 @@ class ConversationFeed:
                     yield [self._ping()]
 
     async def _is_closed(self) -> bool:
-        if self.closed is None:
-            self.closed = await read(why_closed, self._actor, self._tail.conversation_id)
+        self.closed = self.closed or await read(self._why_closed)
         return self.closed is not None
+
+    def _why_closed(self) -> str | None:
+        if not self._is_allowed():
+            return "revoked"
+        return None if is_there(self._actor, self._tail.conversation_id) else "deleted"
 
     def _resync(self) -> Batch:
         return [self._tagged(wire.resync(self._skipped))] if self._skipped else []
@@ -276,7 +285,13 @@ class ConversationEventsView(ApiView):
             (c for c in (query.after, _last_event_id(request)) if c is not None), default=None
         )
         start = start_of(conversation, after)
-        feed = ConversationFeed(self.actor, conversation.pk, start, query.bandwidth)
+        feed = ConversationFeed(
+            self.actor,
+            conversation.pk,
+            start,
+            query.bandwidth,
+            is_allowed=partial(is_allowed, self.actor),
+        )
         return hand_over(request, AmbientStream(feed))
 
 

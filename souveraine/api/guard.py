@@ -54,7 +54,8 @@ def _is_loopback(address: str) -> bool:
     return (mapped or parsed).is_loopback
 
 
-def _origin_refusal(meta: dict[str, Any]) -> str | None:
+def origin_refusal(meta: dict[str, Any]) -> str | None:
+    """Return why the page that makes this request is a foreign one, or None."""
     origin = meta.get("HTTP_ORIGIN")
     if origin is None:
         return None
@@ -77,7 +78,7 @@ def keyless_refusal(meta: dict[str, Any]) -> str | None:
         return f"the host name {name!r} is not known here (SOUVERAINE_ALLOWED_HOSTS names others)"
     if meta.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not meta.get("HTTP_ORIGIN"):
         return "the request came from another site's page"
-    return _origin_refusal(meta)
+    return origin_refusal(meta)
 
 
 def _prepare(request: HttpRequest) -> None:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from django.http import QueryDict
 from pydantic import BaseModel, ValidationError
 from rest_framework.request import Request
 
@@ -76,10 +77,15 @@ def _is_list(annotation: Any) -> bool:
 
 def parse_query(model: type[M], request: Request) -> M:
     """Validate the query string; repeated keys fill list fields. Raises ValidationFailed (422)."""
+    return parse_parameters(model, request.query_params)
+
+
+def parse_parameters(model: type[M], parameters: QueryDict) -> M:
+    """Validate a query string as `parse_query` does, where there is no request."""
     values: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         key = field.alias or name
-        given = request.query_params.getlist(key) or request.query_params.getlist(f"{key}[]")
+        given = parameters.getlist(key) or parameters.getlist(f"{key}[]")
         if not given:
             continue
         place = bad_text_place(given, f"query {key}")

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from channels.testing import WebsocketCommunicator
+
 from souveraine.testing.asgi import open_request
 from tests.conftest import Api, wait_for
 
@@ -16,6 +18,7 @@ class Viewer:
     """What one viewer has got so far; `stop` ends it."""
 
     def __init__(self, api: Api, path: str, headers: dict[str, str]) -> None:
+        self._api = api
         self.status = 0
         self.bytes = b""
         self.is_over = False
@@ -71,6 +74,50 @@ class Viewer:
     def stop(self) -> None:
         self._future.cancel()
         wait_for(self._future.done)
+
+
+class SocketViewer(Viewer):
+    """A viewer on a WebSocket; `code` is the one with which the server closed it."""
+
+    code: int | None = None
+
+    async def _watch(self, application: Any, path: str, headers: dict[str, str]) -> None:
+        fields = {"host": "localhost"} | {k.lower(): v for k, v in headers.items()}
+        raw = [(name.encode(), text.encode()) for name, text in fields.items()]
+        self._socket = WebsocketCommunicator(application, path, raw)
+        self._socket.scope["client"] = ["127.0.0.1", 50_000]
+        await self._socket.send_input({"type": "websocket.connect"})
+        while (message := await self._socket.output_queue.get())["type"] != "websocket.close":
+            self.bytes += b"data: " + message.get("text", "").encode() + b"\n\n"
+        self.code, self.is_over = message["code"], True
+
+    @property
+    def all_frames(self) -> list[dict[str, Any]]:
+        texts = self.bytes.decode().split("\n\n")[1:-1]  # the first one is the accepted handshake
+        return [json.loads(text.removeprefix("data: ")) for text in texts]
+
+    def say(self, text: str) -> None:
+        self._api.run(self._socket.send_input({"type": "websocket.receive", "text": text}))
+
+    def stop(self) -> None:
+        self._api.run(self._socket.send_input({"type": "websocket.disconnect", "code": 1001}))
+        self._api.run(self._socket.wait(20))
+        super().stop()
+
+    def wait_until_over(self) -> SocketViewer:
+        wait_for(lambda: self._failed() or self.is_over)
+        return self
+
+
+@contextmanager
+def connected(api: Api, path: str, headers: dict[str, str] | None = None) -> Iterator[SocketViewer]:
+    """Open `/ws/<path>`; yields when the first frame has come."""
+    viewer = SocketViewer(api, f"/ws/{path}", headers or {})
+    try:
+        wait_for(lambda: viewer._failed() or viewer.all_frames or viewer.is_over)
+        yield viewer
+    finally:
+        viewer.stop()
 
 
 @contextmanager

@@ -10,6 +10,12 @@ from django.core.asgi import get_asgi_application
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.events.site"
 django_application = get_asgi_application()
 
+from souveraine.api.drain import drained  # noqa: E402
 from souveraine.api.handoff import handoff, limit_body  # noqa: E402
+from tests.events.views import flood_socket  # noqa: E402
 
-application = ProtocolTypeRouter({"http": limit_body(handoff(django_application), 100_000)})
+application = drained(
+    ProtocolTypeRouter(
+        {"http": limit_body(handoff(django_application), 100_000), "websocket": flood_socket}
+    )
+)

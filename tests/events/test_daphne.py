@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from souveraine.events import log, sse
+from tests.events.views import FLOOD_PIECE, FLOOD_PIECES
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,3 +159,30 @@ async def test_several_clients_follow_one_run(client: httpx.AsyncClient, run_id:
     expected = b"".join(sse.data_frame(b"%d" % number) for number in range(50))
     for follower in followers:
         assert (await follower).content == expected + sse.data_frame(b"{}")
+
+
+@pytest.mark.parametrize("kind", ["stream", "socket"])
+async def test_a_client_that_does_not_read_makes_the_sender_wait_and_loses_nothing(
+    client: httpx.AsyncClient, daphne_port: int, kind: str
+) -> None:
+    before = (await state_of(client)).get("flooded", 0)
+    total = len(FLOOD_PIECE) * FLOOD_PIECES
+    with socket.create_connection(("127.0.0.1", daphne_port), 20) as reader:
+        lines = [f"GET /floods HTTP/1.1\r\nHost: localhost:{daphne_port}"]
+        if kind == "socket":
+            lines += ["Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"]
+            lines += ["Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="]
+        reader.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
+        sent, at_rest = -1, False
+        while not at_rest:
+            await asyncio.sleep(0.3)
+            now = (await state_of(client)).get("flooded", 0) - before
+            sent, at_rest = now, now == sent and now > 0
+        # The kernel's buffers hold a few MiB of it; the server itself no more than its high-water mark.
+        assert sent * len(FLOOD_PIECE) < total / 4
+        received = 0
+        while received < total:
+            piece = await asyncio.to_thread(reader.recv, 1 << 20)
+            assert piece, received
+            received += piece.count(b"|")
+    assert received == total

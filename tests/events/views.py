@@ -69,6 +69,30 @@ class Ticks:
             STATE["open"] -= 1
 
 
+FLOOD_PIECE = b"|" * 65_536
+FLOOD_PIECES = 1_000
+
+
+class Floods:
+    """Sends 64 MiB as fast as it may; `flooded` counts the pieces that got away."""
+
+    async def run(self, send: StreamSender) -> None:
+        await send.start(200, sse.HEADERS)
+        for _ in range(FLOOD_PIECES):
+            await send.body(FLOOD_PIECE)
+            STATE["flooded"] += 1
+
+
+async def flood_socket(scope: Any, receive: Any, send: Any) -> None:
+    """Does the same on a WebSocket."""
+    await receive()
+    await send({"type": "websocket.accept"})
+    for _ in range(FLOOD_PIECES):
+        await send({"type": "websocket.send", "bytes": FLOOD_PIECE})
+        STATE["flooded"] += 1
+    await send({"type": "websocket.close"})
+
+
 @dataclass
 class Fails:
     """Raises before or after the start of its answer."""
@@ -134,6 +158,11 @@ class FailsView(View):
         return hand_over(request, Fails(request.GET["when"]))
 
 
+class FloodsView(View):
+    def get(self, request: Request) -> HttpResponse:
+        return hand_over(request, Floods())
+
+
 class AnswersView(View):
     def post(self, request: Request) -> HttpResponse:
         return hand_over(request, Answers())
@@ -163,6 +192,7 @@ def echo(request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("ticks", TicksView.as_view()),
     path("fails", FailsView.as_view()),
+    path("floods", FloodsView.as_view()),
     path("answers", AnswersView.as_view()),
     path("runs/<uuid:run_id>", FollowsView.as_view()),
     path("raises", RaisesView.as_view()),

@@ -1,0 +1,177 @@
+"""`/ws/conversations/<id>/`: the ambient frames on a WebSocket, and who may open one."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.backends import ModelBackend
+
+from agents.actor import first_user
+from agents.models import ApiKey, User
+from agents.services.keys import revoke_key
+from conversations.api import sockets
+from souveraine.testing import cast
+from tests.api.test_ambient import CLOSED, ENDED, conversation, fast_pings, send
+from tests.api.test_auth import FOREIGN, OWN
+from tests.api.viewers import connected, watching
+from tests.conftest import Api
+
+__all__ = ["conversation", "fast_pings"]  # fixtures
+UNKNOWN = "conv-00000000-0000-4000-8000-000000000000"
+
+
+def session_of(user: User, settings: Any) -> dict[str, str]:
+    store = import_module(settings.SESSION_ENGINE).SessionStore()
+    backend = f"{ModelBackend.__module__}.{ModelBackend.__qualname__}"
+    store.update(
+        {
+            SESSION_KEY: str(user.pk),
+            BACKEND_SESSION_KEY: backend,
+            HASH_SESSION_KEY: user.get_session_auth_hash(),
+        }
+    )
+    store.save()
+    return {"cookie": f"{settings.SESSION_COOKIE_NAME}={store.session_key}"}
+
+
+def test_a_socket_carries_the_frames_of_the_stream(
+    api: Api, conversation: str, provider: Any
+) -> None:
+    provider.enqueue("one two three")
+    path = f"conversations/{conversation}/"
+    with connected(api, path) as socket, watching(api, conversation) as stream:
+        send(api, conversation)
+        socket.wait_until(ENDED), stream.wait_until(ENDED)
+        assert socket.frames == stream.frames
+        assert socket.text() == "one two three"
+        middle = socket.frames[3]["cursor"]
+    with connected(api, f"{path}?after={middle}&bandwidth=low") as again:
+        again.wait_until(ENDED)
+    missed = [f for f in stream.frames if f["cursor"] > middle]
+    assert again.frames == [f for f in missed if f["message_type"] != "usage_statistics"]
+
+
+def test_deleting_and_revoking_close_the_socket_with_their_codes(
+    api: Api, conversation: str, fast_pings: None
+) -> None:
+    reader = cast.alice("read")
+    path = f"conversations/{conversation}"
+    with connected(api, path, reader.headers) as keyed, connected(api, path) as keyless:
+        revoke_key(ApiKey.objects.get(owner=reader.user))
+        # The same caller without the key is trusted here, as the first user: the socket stays.
+        api.delete(f"/v1/conversations/{conversation}")
+        assert keyless.wait_until_over().code == sockets.DELETED
+        assert keyed.wait_until_over().code == sockets.DELETED
+    assert keyless.frames[-1]["message_type"] == CLOSED
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("conversations/{id}/?after=x", 4400),
+        ("conversations/{id}/?after=-1", 4400),
+        ("conversations/{id}/?bandwidth=loud", 4400),
+        ("conversations/nonsense/", 4400),
+        (f"conversations/{UNKNOWN}/", 4404),
+    ],
+)
+def test_refusals_say_why_and_have_a_code(
+    api: Api, conversation: str, path: str, code: int
+) -> None:
+    with connected(api, path.format(id=conversation)) as socket:
+        assert socket.wait_until_over().code == code
+    (last,) = socket.frames
+    assert last["message_type"] == CLOSED
+    assert last["detail"]
+
+
+def test_paths_without_a_socket_are_refused(api: Api) -> None:
+    with connected(api, "nothing/here") as socket:
+        assert socket.wait_until_over().code == 4404
+
+
+def test_a_stranger_and_a_key_without_scope_see_nothing(api: Api, conversation: str) -> None:
+    path = f"conversations/{conversation}/"
+    with connected(api, path, cast.charlie().headers) as stranger:
+        assert stranger.wait_until_over().code == 4404
+    with connected(api, path, cast.alice("chat").headers) as scopeless:
+        assert scopeless.wait_until_over().code == 4403
+
+
+def test_foreign_pages_and_proxies_need_a_key(api: Api, conversation: str, settings: Any) -> None:
+    path = f"conversations/{conversation}/"
+    key, session = cast.alice().headers, session_of(first_user(), settings)
+    for headers in FOREIGN:
+        code = 4403 if "origin" in headers else 4401
+        with connected(api, path, headers) as keyless:
+            assert keyless.wait_until_over().code == code, headers
+        with connected(api, path, {**headers, **key}) as keyed:
+            assert keyed.code is None, headers
+        if "origin" in headers:  # what a logged-in browser sends along must not help a foreign page
+            with connected(api, path, {**headers, **session}) as ridden:
+                assert ridden.wait_until_over().code == 4403, headers
+    for headers in OWN:
+        with connected(api, path, headers) as own:
+            assert own.code is None, headers
+
+
+def test_a_login_opens_a_socket_from_anywhere_until_it_ends(
+    api: Api, conversation: str, settings: Any, fast_pings: None
+) -> None:
+    path = f"conversations/{conversation}/"
+    page = {"host": "souveraine.example", "origin": "https://souveraine.example"}
+    with connected(api, path, page) as keyless:
+        assert keyless.wait_until_over().code == 4401
+    session = session_of(first_user(), settings)
+    with connected(api, path, {**page, **session}) as logged_in:
+        assert logged_in.code is None
+        import_module(settings.SESSION_ENGINE).SessionStore(
+            session["cookie"].partition("=")[2]
+        ).delete()
+        assert logged_in.wait_until_over().code == sockets.REVOKED
+    bob = session_of(cast.bob().user, settings)
+    with connected(api, path, {**page, **bob}) as other:
+        assert other.wait_until_over().code == 4404
+
+
+def test_what_a_client_says_is_ignored_unless_it_is_large(
+    api: Api, conversation: str, provider: Any
+) -> None:
+    with connected(api, f"conversations/{conversation}/") as socket:
+        for _ in range(100):
+            socket.say('{"type":"ping"}')
+        send(api, conversation)
+        socket.wait_until(ENDED)
+        assert not socket.is_over
+        socket.say("x" * (sockets.MAX_INCOMING + 1))
+        assert socket.wait_until_over().code == sockets.TOO_BIG
+
+
+async def test_a_reader_that_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "SLOW_READER_SECONDS", 0.05)
+    sent: list[dict[str, Any]] = []
+
+    class Endless:
+        closed = None
+
+        async def batches(self) -> Any:
+            while True:
+                yield [b"{}"]
+
+    async def receive() -> dict[str, Any]:
+        if not sent:
+            return {"type": "websocket.connect"}
+        return await asyncio.Future()
+
+    async def send_stuck(message: dict[str, Any]) -> None:
+        sent.append(message)
+        if message["type"] == "websocket.send":
+            await asyncio.sleep(20)
+
+    await sockets.Socket(lambda scope: Endless())({"path": "/ws"}, receive, send_stuck)
+    assert [m["type"] for m in sent] == ["websocket.accept", "websocket.send", "websocket.close"]
+    assert sent[-1]["code"] == sockets.TOO_SLOW
