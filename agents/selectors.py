@@ -8,7 +8,7 @@ from typing import Any, Literal
 from django.db.models import Count, Q, QuerySet
 
 from agents.actor import Actor
-from agents.models import Agent, AgentBlock, Block, Tool
+from agents.models import Agent, AgentBlock, Block, RememberedDecision, Tool
 from souveraine import ids
 from souveraine.api.pagination import page
 from souveraine.errors import NotFound
@@ -149,3 +149,8 @@ def get_tool(actor: Actor, tool_id: uuid.UUID) -> Tool:
 def agent_tags(agent: Agent) -> list[str]:
     """Return the tags in the order given (uses a prefetch when there is one)."""
     return [row.tag for row in sorted(agent.tag_rows.all(), key=lambda row: row.position)]
+
+
+def remembered_decisions(agent: Agent) -> list[RememberedDecision]:
+    """Return what was decided for good about the agent's tools, oldest first."""
+    return list(RememberedDecision.objects.filter(agent=agent)[:1000])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -43,7 +43,7 @@ class Sessions(Protocol):
         self,
         actor: Actor,
         conversation: Conversation,
-        messages: list[accept.IncomingMessage],
+        messages: Sequence[accept.Incoming],
         options: accept.TurnOptions,
     ) -> accept.Accepted: ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from django.db.models import Q, QuerySet, TextField
@@ -226,6 +227,23 @@ def run_messages(run: Run) -> list[Message]:
     if run.request.get("include_compaction_messages"):
         roles.append(Message.Role.SUMMARY)
     return list(Message.objects.filter(run=run, role__in=roles).order_by("sequence"))
+
+
+def pending_messages(conversations: Iterable[Conversation]) -> dict[uuid.UUID, Message]:
+    """Return {conversation id: the message whose calls wait for a client}; one query, or none."""
+    waiting = {c.pending_message_id: c.pk for c in conversations if c.pending_message_id}
+    if not waiting:
+        return {}
+    return {waiting[m.id]: m for m in Message.objects.filter(id__in=waiting)}
+
+
+def pending_conversations(agent: Agent) -> list[tuple[Conversation, Message]]:
+    """Return the conversations that wait for a client, with the message, oldest first."""
+    waiting = Conversation.objects.filter(
+        agent=agent, deleted_at__isnull=True, pending_message_id__isnull=False
+    ).order_by("last_message_at", "created_at")
+    messages = pending_messages(waiting)
+    return [(c, messages[c.pk]) for c in waiting if c.pk in messages]
 
 
 def agent_message_ids(agent: Agent) -> list[str]:

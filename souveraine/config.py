@@ -231,6 +231,14 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1,
     ),
     S(
+        "SOUVERAINE_APPROVAL_TIMEOUT_SECONDS",
+        "turns.approval_timeout_seconds",
+        "float",
+        86_400.0,
+        "How long a tool call waits for an approval or a client's return before it is denied",
+        minimum=1,
+    ),
+    S(
         "SOUVERAINE_LEASE_SECONDS",
         "turns.lease_seconds",
         "float",

@@ -2,7 +2,9 @@
 
 SouveraineError
 ├── InvalidArgument 400        the request cannot be carried out as asked
-│   └── UnknownTool            a tool is named that does not exist
+│   ├── UnknownTool            a tool is named that does not exist
+│   ├── NothingPending         a decision came, but no tool call waits for one
+│   └── InvalidToolCallIds     a decision names other calls than those that wait
 ├── ValidationFailed 422       the body or query has the wrong form
 ├── Unauthorized 401 / Forbidden 403
 ├── NotFound 404
@@ -36,9 +38,14 @@ class SouveraineError(Exception):
         self.message, self.data = message, data
 
     @property
-    def detail(self) -> str:
-        """The text as Letta's clients expect it in `detail`."""
+    def text(self) -> str:
+        """The message as Letta's clients know it."""
         return f"{self.prefix}: {self.message}" if self.prefix else self.message
+
+    @property
+    def detail(self) -> Any:
+        """What stands in the JSON body as `detail`."""
+        return self.text
 
 
 class InvalidArgument(SouveraineError):
@@ -117,6 +124,37 @@ class PendingApproval(Conflict):
             "Cannot send a new message: The agent is waiting for approval on a tool call. Please approve or "
             "deny the pending request before continuing.",
             pending_request_id=pending_request_id,
+        )
+
+    @property
+    def detail(self) -> Any:
+        """An object, as the old server has it here (golden 46)."""
+        return {"code": self.code, "message": self.text, **self.data}
+
+
+class NothingPending(InvalidArgument):
+    """A decision came, but no tool call waits for one. The text is matched by clients."""
+
+    code = "NO_PENDING_APPROVAL"
+    prefix = ""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            "Cannot process approval response: No tool call is currently awaiting approval. " + why
+        )
+
+
+class InvalidToolCallIds(InvalidArgument):
+    """A decision names other calls than those that wait. The text is matched by letta-code."""
+
+    code = "INVALID_TOOL_CALL_IDS"
+    prefix = ""
+
+    def __init__(self, expected: list[str], received: list[str]) -> None:
+        super().__init__(
+            f"Invalid tool call IDs. Expected {expected}, but received {received}. "
+            "Answer all pending calls in one message.",
+            expected_tool_call_ids=expected,
         )
 
 

@@ -26,6 +26,7 @@ from agents.providers import registry
 from agents.providers.base import ModelInfo
 from agents.selectors import blocks_of, tools_of
 from agents.services import memory
+from agents.services.approvals import with_default_rules
 from agents.services.blocks import attach_block, check_put, new_block, put_block, replace_blocks
 from agents.services.portable import write_agent_json
 from agents.tools.registry import BASE_TOOLS
@@ -187,6 +188,7 @@ def create_agent(actor: Actor, data: dict[str, Any]) -> Agent:
     tools = _find_tools(actor, data, base=data.get("include_base_tools", True))
     attached = _find_blocks(actor, data.get("block_ids") or [])
     agent = _new_agent(actor, data, model)
+    agent.tool_rules = with_default_rules(agent.tool_rules or [], tools)
     blocks = _new_blocks(actor, agent, data, {b.label for b in attached})
     files = {
         label_to_path(b.label, git_memory=False): render_block_file(memory.block_file(b))
@@ -305,6 +307,8 @@ def update_agent(actor: Actor, agent: Agent, data: dict[str, Any]) -> Agent:
         locked.last_updated_by, locked.updated_at = actor.user_id, timezone.now()
         locked.save()
         if tools is not None:
+            locked.tool_rules = with_default_rules(locked.tool_rules or [], tools)
+            locked.save(update_fields=["tool_rules"])
             AgentTool.objects.filter(agent=locked).delete()
             AgentTool.objects.bulk_create(
                 AgentTool(agent=locked, tool=t, position=i) for i, t in enumerate(tools)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 ShortText = Annotated[str, StringConstraints(max_length=255)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -201,6 +208,23 @@ class MessageCreate(BaseModel):
     sender_id: ShortText | None = None
 
 
+class ClientTool(Body):
+    """ClientToolSchema: a tool that the client runs when the model calls it."""
+
+    name: Annotated[str, StringConstraints(min_length=1, max_length=128)]
+    description: LongText | None = None
+    parameters: JSONObject | None = None
+
+    def as_schema(self) -> JSONObject:
+        """Return it as the model is offered it."""
+        parameters = self.parameters or {"type": "object", "properties": {}}
+        return {
+            "name": self.name,
+            "description": self.description or "",
+            "parameters": parameters,
+        }
+
+
 class SendMessage(Body):
     """The body of every send endpoint: exactly one of `messages`, `input` and the seed's `message` (K8)."""
 
@@ -217,8 +241,17 @@ class SendMessage(Body):
     include_return_message_types: list[ShortText] | None = None
     override_model: Handle | None = None
     override_system: LongText | None = Field(default=None, alias="override_system")
-    client_tools: list[JSONObject] | None = None
     include_compaction_messages: bool = False
+    client_tools: Annotated[list[ClientTool], Field(max_length=256)] | None = None
+
+    @field_validator("client_tools")
+    @classmethod
+    def _unique_names(cls, tools: list[ClientTool] | None) -> list[ClientTool] | None:
+        names = [tool.name for tool in tools or ()]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"Two client tools have the same name: {', '.join(twice)}.")
+        return tools
 
     @model_validator(mode="after")
     def _exactly_one(self) -> SendMessage:

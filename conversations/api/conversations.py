@@ -18,6 +18,7 @@ from conversations.selectors import (
     list_agent_messages,
     list_conversation_messages,
     list_conversations,
+    pending_messages,
 )
 from conversations.services import sessions
 from conversations.wire.frames import frames_of_all
@@ -68,7 +69,8 @@ class ConversationsView(ApiView):
             before=cursor(ids.CONVERSATION, query.before, "before"),
             summary_search=query.summary_search,
         )
-        return Response([conversation_state(c) for c in found])
+        pending = pending_messages(found)
+        return Response([conversation_state(c, pending=pending.get(c.pk)) for c in found])
 
     @extend_schema(operation_id="conversations_create", request=CreateConversation)
     def post(self, request: Request) -> Response:
@@ -89,7 +91,8 @@ class ConversationView(ApiView):
     def get(self, request: Request, conversation_id: str) -> Response:
         """Return the conversation with the ids of its prompt window."""
         conversation = self._named(conversation_id)
-        return Response(conversation_state(conversation, in_context_ids(conversation)))
+        pending = pending_messages([conversation]).get(conversation.pk)
+        return Response(conversation_state(conversation, in_context_ids(conversation), pending))
 
     @extend_schema(operation_id="conversations_update", request=UpdateConversation)
     def patch(self, request: Request, conversation_id: str) -> Response:
@@ -97,7 +100,8 @@ class ConversationView(ApiView):
         data = parse_body(UpdateConversation, request).model_dump(exclude_unset=True)
         _check_model(data.get("model"))
         changed = sessions.update_conversation(self.actor, self._named(conversation_id), data)
-        return Response(conversation_state(changed))
+        pending = pending_messages([changed]).get(changed.pk)
+        return Response(conversation_state(changed, pending=pending))
 
     @extend_schema(operation_id="conversations_delete")
     def delete(self, request: Request, conversation_id: str) -> Response:

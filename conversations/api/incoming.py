@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from conversations.api.approvals import incoming_approval, is_decision
 from conversations.api.bodies import MessageCreate, SendMessage
-from conversations.services.accept import IncomingMessage, TurnOptions
+from conversations.services.accept import Incoming, IncomingMessage, TurnOptions
 from souveraine.api.validation import failed, parse_data
 from souveraine.errors import ValidationFailed
 
 PART_TYPES = ("text", "image")
 
 
-def incoming_messages(body: SendMessage) -> list[IncomingMessage]:
+def incoming_messages(body: SendMessage) -> list[Incoming]:
     """Read `messages`, `input` or `message`. Raises ValidationFailed (422)."""
     if body.messages is not None:
         raw = body.messages
@@ -20,18 +21,14 @@ def incoming_messages(body: SendMessage) -> list[IncomingMessage]:
         raw = [{"role": "user", "content": body.input if body.input is not None else body.message}]
     if not raw:
         raise ValidationFailed("Messages must not be empty")
-    return [_incoming(item, index) for index, item in enumerate(raw)]
+    read = [_incoming(item, index) for index, item in enumerate(raw)]
+    # What decides comes first: a message beside it is said after the calls have returned.
+    return sorted(read, key=lambda message: isinstance(message, IncomingMessage))
 
 
-def _incoming(item: dict[str, Any], index: int) -> IncomingMessage:
-    kind = item.get("type")
-    if kind in ("approval", "tool_return") or "approve" in item or "approval_request_id" in item:
-        raise failed(
-            "value_error",
-            ("body", "messages", index, "type"),
-            "Cannot process approval response: No tool call is currently awaiting approval.",
-            kind,
-        )
+def _incoming(item: dict[str, Any], index: int) -> Incoming:
+    if is_decision(item):
+        return incoming_approval(item, index)
     message = parse_data(MessageCreate, item)
     text, content = _content(message.content, index)
     if not text.strip() and not content:
@@ -93,4 +90,5 @@ def turn_options(body: SendMessage, *, run_type: str, is_streaming: bool) -> Tur
         override_system=body.override_system,
         include_return_message_types=body.include_return_message_types,
         include_compaction_messages=body.include_compaction_messages,
+        client_tools=[tool.as_schema() for tool in body.client_tools or ()],
     )

@@ -19,16 +19,22 @@ from conversations.api.conversations import (
     list_messages_of_agent,
 )
 from conversations.api.incoming import incoming_messages, turn_options
-from conversations.api.streams import JsonAnswer, SseStream
+from conversations.api.streams import JsonAnswer, RefusedStream, SseStream
 from conversations.composition import server
 from conversations.models import Conversation, Run
 from conversations.selectors import active_run, get_run, run_of_otid
-from conversations.services.accept import Accepted, TurnOptions
+from conversations.services.accept import Accepted, IncomingMessage, TurnOptions
 from conversations.wire.states import run_state
 from souveraine import ids
 from souveraine.api.handoff import hand_over
 from souveraine.api.validation import failed, parse_body, parse_id
-from souveraine.errors import InvalidArgument, ValidationFailed
+from souveraine.errors import (
+    InvalidArgument,
+    InvalidToolCallIds,
+    NothingPending,
+    PendingApproval,
+    ValidationFailed,
+)
 from souveraine.lib.outbound import Refused, check_url
 
 NO_ACTIVE_RUN = "No active runs found for this conversation."  # matched by letta-mobile
@@ -53,7 +59,7 @@ def accept(
         server().models.get_model(body.override_model)
     messages = incoming_messages(body)
     handle = body.override_model or conversation.model or conversation.agent.model
-    refuse_images(handle, [message.content for message in messages])
+    refuse_images(handle, [m.content for m in messages if isinstance(m, IncomingMessage)])
     return server().sessions.accept_turn(view.actor, conversation, messages, options)
 
 
@@ -70,7 +76,12 @@ def send(
     if not streaming and (body.stream_tokens or body.background):
         raise ValidationFailed(STREAM_OPTIONS)
     options = turn_options(body, run_type=run_type, is_streaming=streaming)
-    accepted = accept(view, conversation, body, options)
+    try:
+        accepted = accept(view, conversation, body, options)
+    except (PendingApproval, NothingPending, InvalidToolCallIds) as exc:
+        if not streaming:
+            raise
+        return hand_over(request, RefusedStream(exc.text))
     if streaming:
         return hand_over(
             request,

@@ -21,10 +21,12 @@ from conversations.selectors import (
     get_run,
     get_step,
     list_run_messages,
+    pending_conversations,
     run_filters,
     runs_of,
     unended_runs,
 )
+from conversations.services.approvals import withdraw
 from conversations.services.cancel import cancel_runs
 from conversations.services.deletion import delete_run
 from conversations.wire.frames import frames_of_all
@@ -241,15 +243,17 @@ class AgentCancelView(ApiView):
 
     @extend_schema(operation_id="agents_messages_cancel", request=CancelBody)
     def post(self, request: Request, agent_id: str) -> Response:
-        """Cancel the named runs, or all live ones of the agent."""
+        """Cancel the named runs, or all live ones of the agent, and what they wait for a client to decide."""
         agent = self.agent(agent_id)
         body = parse_body(CancelBody, request)
         runs = runs_of(self.actor).filter(agent=agent, status__in=UNENDED)
+        named = None
         if body.run_ids is not None:
-            runs = runs.filter(
-                pk__in=[parse_id(ids.RUN, text, source="body") for text in body.run_ids]
-            )
-        return Response(cancel_runs(runs))
+            named = [parse_id(ids.RUN, text, source="body") for text in body.run_ids]
+            runs = runs.filter(pk__in=named)
+        asked = cancel_runs(runs)
+        withdraw([conversation for conversation, _ in pending_conversations(agent)], named)
+        return Response(asked)
 
 
 class ConversationCancelView(ApiView):
@@ -257,10 +261,12 @@ class ConversationCancelView(ApiView):
 
     @extend_schema(operation_id="conversations_cancel", request=None)
     def post(self, request: Request, conversation_id: str) -> Response:
-        """Cancel the live run and those that wait behind it; 409 when there is none."""
+        """Cancel the live run and those that wait behind it, and what waits for a client; 409 when there is nothing."""
         parse_body(Body, request)
         conversation = self.conversation(conversation_id, request.query_params.get("agent_id"))
         asked = cancel_runs(unended_runs(conversation))
+        if withdraw([conversation], None) and not asked:
+            return Response({})
         if not asked:
             raise Conflict(f"No active runs to cancel for conversation conv-{conversation.pk}")
         return Response(asked)

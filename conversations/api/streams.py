@@ -108,6 +108,21 @@ class SseStream:
 
 
 @dataclass
+class RefusedStream:
+    """A send that an approval stands in the way of, as Letta's clients expect it on a stream (contract §4.5)."""
+
+    text: str
+
+    async def run(self, send: StreamSender) -> None:
+        """Send stop_reason, the error and the end; there is no run."""
+        error = {"error_type": "internal_error", "message": self.text, "detail": self.text}
+        await send.start(200, sse.HEADERS)
+        stop = sse.data_frame(frames.dump(frames.stop_reason_frame("error")))
+        frame = sse.error_frame(frames.dump(frames.error_frame(None, error)))
+        await send.body(stop + frame + sse.DONE, more=False)
+
+
+@dataclass
 class JsonAnswer:
     """One LettaResponse when the run has ended; provider errors get their status (contract §1.4)."""
 

@@ -7,6 +7,7 @@ from django.urls import re_path
 from conversations.api import (
     agents,
     ambient,
+    approvals,
     blocks,
     conversations,
     messages,
@@ -36,6 +37,13 @@ urlpatterns = [
     re_path(rf"{AGENT}/messages/stream/?$", messages.AgentMessagesStreamView.as_view()),
     re_path(rf"{AGENT}/messages/async/?$", messages.AgentMessagesAsyncView.as_view()),
     re_path(rf"{AGENT}/messages/cancel/?$", runs.AgentCancelView.as_view()),
+    re_path(
+        rf"{AGENT}/tools/approval/(?P<tool_name>[^/]+)/?$", approvals.ToolApprovalView.as_view()
+    ),
+    re_path(rf"{AGENT}/approvals/?$", approvals.AgentApprovalsView.as_view()),
+    re_path(
+        rf"{AGENT}/approvals/(?P<tool_name>[^/]+)/?$", approvals.RememberedApprovalView.as_view()
+    ),
     re_path(rf"{AGENT}/?$", agents.AgentView.as_view()),
     re_path(r"^blocks/?$", blocks.BlocksView.as_view()),
     re_path(r"^blocks/count/?$", blocks.BlockCountView.as_view()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,8 +16,9 @@ from redis.exceptions import RedisError
 from agents.actor import Actor
 from conversations.models import Conversation, Message, Run, RunCallback, RunStatus
 from conversations.models.run import ACTIVE, UNENDED
-from conversations.services import queueing
+from conversations.services import approvals, queueing
 from conversations.services.announce import announce
+from conversations.services.approvals import ANSWERS, IncomingApproval
 from conversations.services.dispatch import enqueue
 from conversations.services.prompt import ensure_system_message
 from conversations.wire import frames
@@ -40,6 +42,9 @@ class IncomingMessage:
     sender_id: str | None = None
 
 
+Incoming = IncomingMessage | IncomingApproval
+
+
 @dataclass(frozen=True)
 class TurnOptions:
     """What a send request asks of its run; stored with it, so a worker needs nothing else."""
@@ -54,6 +59,7 @@ class TurnOptions:
     override_system: str | None = None
     include_return_message_types: list[str] | None = None
     include_compaction_messages: bool = False
+    client_tools: list[dict[str, Any]] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
 
     def as_request(self) -> dict[str, Any]:
@@ -67,6 +73,7 @@ class TurnOptions:
             "include_return_message_types": self.include_return_message_types,
             "include_compaction_messages": self.include_compaction_messages,
             **({"has_callback": True} if self.callback_url else {}),
+            **({"client_tools": self.client_tools} if self.client_tools else {}),
             **self.extra,
         }
 
@@ -79,7 +86,7 @@ class Accepted:
     is_new: bool
 
 
-def request_key(messages: list[IncomingMessage]) -> str:
+def request_key(messages: Sequence[Incoming]) -> str:
     """Return the idempotency key: a hash of the client's otids, or "" when it gave none (contract §4.4)."""
     otids = [m.otid for m in messages]
     if not otids or not all(otids):
@@ -88,13 +95,14 @@ def request_key(messages: list[IncomingMessage]) -> str:
 
 
 def accept_turn(
-    actor: Actor, conversation: Conversation, messages: list[IncomingMessage], options: TurnOptions
+    actor: Actor, conversation: Conversation, messages: Sequence[Incoming], options: TurnOptions
 ) -> Accepted:
     """Store the messages and a queued run, start its stream and enqueue it.
 
     The same otids again give the first run, live or ended; a failed one is tried again on the messages
-    already stored. While another run lives, `when_busy` "queue" lets this one wait for its turn. Raises
-    ConversationBusy (with the run's id), QueueFull and NotFound (deleted meanwhile).
+    already stored; so does the same decision again. While another run lives, `when_busy` "queue" lets this one
+    wait for its turn. Raises ConversationBusy (with the run's id), QueueFull, NotFound (deleted meanwhile), and
+    PendingApproval, NothingPending, InvalidToolCallIds and InvalidArgument (approvals).
     """
     key = request_key(messages)
     try:
@@ -133,7 +141,7 @@ def _stored_but_unseen(run: Run) -> Unavailable:
 def _store(
     actor: Actor,
     conversation_id: uuid.UUID,
-    messages: list[IncomingMessage],
+    messages: Sequence[Incoming],
     options: TurnOptions,
     key: str,
 ) -> Accepted:
@@ -156,7 +164,12 @@ def _store(
     )
     if earlier is not None and not _may_retry(conversation, earlier):
         return Accepted(earlier, is_new=False)
-    if _must_wait(conversation, options):
+    decisions = [m for m in messages if isinstance(m, IncomingApproval)] if earlier is None else []
+    if decisions:
+        if conversation.pending_message_id is None:
+            return Accepted(approvals.repeated(conversation, decisions), is_new=False)
+        _refuse_while_live(conversation)
+    elif _must_wait(conversation, options, is_retry=earlier is not None):
         return Accepted(_wait(conversation, messages, options, key), is_new=True)
     if not conversation.last_sequence:  # the worker refreshes it; here it only has to come first
         ensure_system_message(conversation)
@@ -165,7 +178,7 @@ def _store(
         conversation=conversation,
         agent=conversation.agent,
         background=options.background,
-        request=options.as_request(),
+        request=_request(options, earlier),
         request_key=key,
         first_sequence=first,
         event_number=conversation.last_event_number + 1,
@@ -175,6 +188,9 @@ def _store(
     if earlier is None:
         _append_messages(conversation, run, messages)
     conversation.last_event_number += 1
+    if decisions:
+        approvals.decide(actor, conversation, run, decisions)
+        run.save(update_fields=["request"])
     conversation.last_updated_by = actor.user_id
     conversation.last_message_at = conversation.updated_at = timezone.now()
     conversation.save(
@@ -184,31 +200,50 @@ def _store(
             "last_updated_by",
             "last_message_at",
             "updated_at",
+            "pending_message_id",
         ]
     )
     reached("in_accept")
     return Accepted(run, is_new=True)
 
 
-def _must_wait(conversation: Conversation, options: TurnOptions) -> bool:
-    """Tell whether the send has to wait for others. Raises ConversationBusy when it does not want to."""
+def _refuse_while_live(conversation: Conversation) -> None:
+    """Raise ConversationBusy while the run that asks has not ended; what waits does not stand in the way."""
+    live = Run.objects.filter(conversation=conversation, status__in=ACTIVE).first()
+    if live is not None:
+        raise ConversationBusy(f"run-{live.pk}")
+
+
+def _must_wait(conversation: Conversation, options: TurnOptions, *, is_retry: bool) -> bool:
+    """Tell whether the send has to wait for others.
+
+    Raises PendingApproval or ConversationBusy when it does not want to.
+    """
+    may_wait, is_pending = (
+        options.when_busy == "queue",
+        queueing.is_waiting_for_approval(conversation),
+    )
+    if is_pending and not may_wait and not is_retry:
+        raise approvals.pending_error(conversation)
     ahead = Run.objects.filter(conversation=conversation, status__in=UNENDED)
     first = ahead.order_by("first_sequence").first()
-    if first is not None and options.when_busy != "queue":
+    if first is not None and not may_wait:
         raise ConversationBusy(f"run-{first.pk}")
-    if first is not None:
-        return True
-    return options.when_busy == "queue" and queueing.is_waiting_for_approval(conversation)
+    return first is not None or (may_wait and is_pending)
 
 
 def _wait(
-    conversation: Conversation, messages: list[IncomingMessage], options: TurnOptions, key: str
+    conversation: Conversation, messages: Sequence[Incoming], options: TurnOptions, key: str
 ) -> Run:
     """Store a run that waits, with its messages, and start its stream. Raises QueueFull and RedisError.
 
     The stream comes before the commit: right after it, a worker may have the run and write to it.
     """
-    kept = [{**asdict(m), "otid": m.otid or str(uuid.uuid4())} for m in messages]
+    kept = [
+        {**asdict(m), "otid": m.otid or str(uuid.uuid4())}
+        for m in messages
+        if isinstance(m, IncomingMessage)
+    ]
     run = Run.objects.create(
         conversation=conversation,
         agent=conversation.agent,
@@ -229,6 +264,14 @@ def _keep_callback(run: Run, options: TurnOptions) -> None:
         RunCallback.objects.create(run=run, url=options.callback_url)
 
 
+def _request(options: TurnOptions, earlier: Run | None) -> dict[str, Any]:
+    """Return what the run keeps of the request; a repeated one answers the same message as before."""
+    request = options.as_request()
+    if earlier is not None and ANSWERS in earlier.request:
+        request[ANSWERS] = earlier.request[ANSWERS]
+    return request
+
+
 def _may_retry(conversation: Conversation, earlier: Run) -> bool:
     """Tell whether the same request may run again: it failed, and nothing was said since."""
     if earlier.status != RunStatus.FAILED:
@@ -238,22 +281,23 @@ def _may_retry(conversation: Conversation, earlier: Run) -> bool:
     ).exists()
 
 
-def _append_messages(conversation: Conversation, run: Run, messages: list[IncomingMessage]) -> None:
+def _append_messages(conversation: Conversation, run: Run, messages: Sequence[Incoming]) -> None:
     rows = []
     for message in messages:
         conversation.last_sequence += 1
-        rows.append(
-            Message(
-                conversation=conversation,
-                agent_id=conversation.agent_id,
-                sequence=conversation.last_sequence,
-                role=message.role,
-                text=message.text,
-                content=message.content,
-                otid=message.otid or str(uuid.uuid4()),
-                name=message.name,
-                sender_id=message.sender_id,
-                run=run,
-            )
+        row = Message(
+            conversation=conversation,
+            agent_id=conversation.agent_id,
+            sequence=conversation.last_sequence,
+            role=message.role,
+            otid=message.otid,
+            run=run,
         )
+        if isinstance(message, IncomingApproval):
+            row.approvals = message.body
+        else:
+            row.text, row.content = message.text, message.content
+            row.name, row.sender_id = message.name, message.sender_id
+            row.otid = message.otid or str(uuid.uuid4())
+        rows.append(row)
     Message.objects.bulk_create(rows)

@@ -18,6 +18,7 @@ from conversations.wire import frames
 from souveraine.events.log import Event, exists, has_gap, read
 
 PAGE = 2000
+CALL_KINDS = ("tool_call_message", "approval_request_message")
 
 
 class Shown:
@@ -59,7 +60,7 @@ def _text_of(frame: dict[str, Any]) -> str:
         )
     if kind == "reasoning_message":
         return str(frame["reasoning"])
-    if kind == "tool_call_message":
+    if kind in CALL_KINDS:
         calls = frame["tool_calls"]
         parts = calls if isinstance(calls, list) else [calls]
         return "".join((c.get("name") or "") + (c.get("arguments") or "") for c in parts)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from agents.models import Tool
 from agents.providers.base import ChatProvider
-from conversations.models import Run
+from conversations.models import Run, ToolCall
 from conversations.services.tokens import Calibration
 from conversations.turn.emitter import Emitter
 
@@ -22,6 +23,24 @@ class PartialAnswer:
     step_id: uuid.UUID
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Which calls wait for a client: its own tools, and tools that require approval.
+
+    `denied` holds what a person decided for good: {tool name: reason}.
+    """
+
+    client_tools: tuple[dict[str, Any], ...] = ()
+    approval: frozenset[str] = frozenset()
+    denied: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, tool_name: str) -> str:
+        """Return the gate of a call, "" when it waits for nobody. A client's tool comes before ours."""
+        if any(tool["name"] == tool_name for tool in self.client_tools):
+            return ToolCall.Gate.CLIENT.value
+        return ToolCall.Gate.APPROVAL.value if tool_name in self.approval else ""
 
 
 @dataclass
@@ -37,10 +56,20 @@ class TurnContext:
     tools: list[Tool]
     tool_slots: asyncio.Semaphore
     calibration: Calibration
+    gates: Gates = field(default_factory=Gates)
     partial: PartialAnswer | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     prompt_estimate: int = 0  # of the request made last, uncorrected
     refusals: int = 0  # how often the provider found the prompt of the present call too large
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """What the model is offered: our tools, then the client's, which hide ours of the same name."""
+        hidden = {tool["name"] for tool in self.gates.client_tools}
+        return [
+            *(tool.json_schema for tool in self.tools if tool.name not in hidden),
+            *self.gates.client_tools,
+        ]
 
     @property
     def max_steps(self) -> int:

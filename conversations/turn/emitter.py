@@ -29,7 +29,7 @@ class StepStream:
             kind,
             message_id=self.message_id,
             date=self._date,
-            otid=frames.otid_of(self.message_id, self._kinds.index(kind)),
+            otid=frames.part_otid(kind, self.message_id, self._kinds.index(kind)),
             step_id=self._step_id,
             run_id=self._emitter.run.pk,
         )
@@ -46,19 +46,24 @@ class StepStream:
             fields = {"source": "reasoner_model", "reasoning": delta, "signature": None}
             await self._emitter.frame(self._frame("reasoning_message", fields))
 
-    async def tool_call(self, index: int, call_id: str, name: str | None, arguments: str) -> None:
-        """Stream the start (`name`) or some arguments of a tool call (contract §4.3: object, not array)."""
+    async def tool_call(
+        self, call_id: str, name: str | None, arguments: str, *, is_gated: bool
+    ) -> None:
+        """Stream the start (`name`) or some arguments of a tool call (contract §4.3: object, not array).
+
+        A call that waits for a client is an approval request, whose deltas have all three keys.
+        """
         if not self._emitter.is_token_mode:
             return
+        kind = "approval_request_message" if is_gated else "tool_call_message"
+        empty: dict[str, Any] = {"name": None, "arguments": None} if is_gated else {}
         deltas: list[dict[str, Any]] = []
         if name is not None:
-            deltas.append({"name": name, "tool_call_id": call_id})
+            deltas.append({**empty, "name": name, "tool_call_id": call_id})
         if arguments:
-            deltas.append({"arguments": arguments, "tool_call_id": call_id})
+            deltas.append({**empty, "arguments": arguments, "tool_call_id": call_id})
         for delta in deltas:
-            await self._emitter.frame(
-                self._frame("tool_call_message", {"tool_call": delta, "tool_calls": delta})
-            )
+            await self._emitter.frame(self._frame(kind, {"tool_call": delta, "tool_calls": delta}))
 
 
 class Emitter:

@@ -14,6 +14,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
 from conversations.models import Message, Run, Step
+from conversations.services.approvals import ANSWERS, is_waiting
 from conversations.services.prompt import SYSTEM_SEQUENCE
 from conversations.services.usage import SUMMARY_TAG
 from conversations.turn.context import TurnContext
@@ -41,12 +42,18 @@ def derive_state(run: Run) -> TurnState:
     newest = (
         Message.objects.filter(conversation_id=run.conversation_id).order_by("-sequence").first()
     )
-    if newest is None or newest.role == Message.Role.USER:
+    is_new = newest is None or newest.role == Message.Role.USER
+    if is_new and ANSWERS not in run.request:
         return _state(newest, 0, "agent")
     tags = Step.objects.filter(run=run, status="success").values_list("tags", flat=True)
     steps = sum(SUMMARY_TAG not in step for step in tags)
-    if pending_message(run.conversation_id) is not None:
+    pending = pending_message(run)
+    if pending is not None:
+        if is_waiting(pending.id):
+            return {**_state(newest, steps, "end"), "stop_reason": "requires_approval"}
         return _state(newest, steps, "tools")
+    if newest is None:
+        return _state(newest, steps, "agent")
     is_answered = newest.role == Message.Role.ASSISTANT and newest.sequence >= run.first_sequence
     return _state(newest, steps, "end" if is_answered else "agent")
 
@@ -69,20 +76,21 @@ async def agent_node(state: TurnState, runtime: Runtime[TurnContext]) -> dict[st
     message = await run_db(stored_answer, context, state["last_sequence"])
     if message is None:
         message = await call_model(context)
+    waits = any(call.get("gate") for call in message.tool_calls)
     return {
         "last_sequence": message.sequence,
         "last_message_id": ids.make(ids.MESSAGE, message.id),
         "message_count": message.sequence - SYSTEM_SEQUENCE,
         "steps": state["steps"] + 1,
-        "pending": "tools" if message.tool_calls else "end",
-        "stop_reason": "end_turn",
+        "pending": "tools" if message.tool_calls and not waits else "end",
+        "stop_reason": "requires_approval" if waits else "end_turn",
     }
 
 
 async def tools_node(state: TurnState, runtime: Runtime[TurnContext]) -> dict[str, Any]:
     """Run the open calls of the newest assistant message."""
     context = runtime.context
-    message = await run_db(pending_message, context.run.conversation_id)
+    message = await run_db(pending_message, context.run)
     if message is not None:
         await run_tool_calls(context, message)
     after = await run_db(derive_state, context.run)

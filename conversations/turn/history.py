@@ -80,10 +80,7 @@ def repair_pairs(items: Sequence[Item]) -> list[Item]:
             if item.text or item.content or item.role != "assistant":
                 out.append(item)
             continue
-        returns: dict[str, list[Item]] = {}
-        while position < len(items) and items[position].role == "tool":
-            returns.setdefault(items[position].call_id, []).append(items[position])
-            position += 1
+        returns, said_meanwhile, position = _until_next_answer(items, position)
         out.append(item)
         for call in item.calls:
             given = returns.get(call.id)
@@ -94,7 +91,27 @@ def repair_pairs(items: Sequence[Item]) -> list[Item]:
                     role="tool", text=NO_OUTCOME, call_id=call.id, name=call.name, is_error=True
                 )
             )
+        out.extend(said_meanwhile)
     return out
+
+
+def _until_next_answer(
+    items: Sequence[Item], position: int
+) -> tuple[dict[str, list[Item]], list[Item], int]:
+    """Return the tool returns up to the next assistant item, what was said among them, and where that is.
+
+    A decision may bring more messages, which are stored before the tool has run.
+    """
+    returns: dict[str, list[Item]] = {}
+    said: list[Item] = []
+    while position < len(items) and items[position].role != "assistant":
+        item = items[position]
+        if item.role == "tool":
+            returns.setdefault(item.call_id, []).append(item)
+        else:
+            said.append(item)
+        position += 1
+    return returns, said, position
 
 
 def to_chat(item: Item) -> ChatMessage:
@@ -117,5 +134,5 @@ def to_chat(item: Item) -> ChatMessage:
 
 def compile_history(messages: Sequence[Message], system: str) -> list[ChatMessage]:
     """Return the prompt: the system text, then the repaired window, oldest first."""
-    items = repair_pairs([item_of(m) for m in messages])
+    items = repair_pairs([item_of(m) for m in messages if m.role != Message.Role.APPROVAL])
     return [ChatMessage(role="system", content=system), *(to_chat(item) for item in items)]

@@ -10,7 +10,7 @@ import logging
 import time
 import uuid
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +29,7 @@ from agents.providers.base import (
 from agents.providers.capabilities import fit
 from agents.providers.retry import Attempts, RetryPolicy
 from conversations.models import Conversation, Message, Run, Step
+from conversations.services.approvals import open_calls
 from conversations.services.runs import fenced
 from conversations.services.tokens import Calibration
 from conversations.turn.compaction import fitted_request, learn_from_refusal
@@ -136,8 +137,9 @@ class _Collector:
         if is_new and not call.id:
             call.id = f"call_{uuid.uuid4().hex[:24]}"  # some providers give none
         call.arguments.append(arguments)
+        is_gated = bool(self._context.gates.of(call.name))
         await self._output(
-            self._stream.tool_call(delta.index, call.id, name if is_new else None, arguments)
+            self._stream.tool_call(call.id, name if is_new else None, arguments, is_gated=is_gated)
         )
 
     def answer(self) -> Answer:
@@ -226,11 +228,12 @@ def _use_model(context: TurnContext, model: str) -> None:
         registry.known_model(handle),
         handle=handle,
         context_window=context.context_window,
-        has_tools=bool(context.tools),
+        has_tools=bool(context.schemas),
     )
     context.context_window = fitted.context_window
     context.calibration = Calibration(handle)
-    context.tools = context.tools if fitted.uses_tools else []
+    if not fitted.uses_tools:
+        context.tools, context.gates = [], replace(context.gates, client_tools=())
     change = f"The model {chosen} was not available, so {handle} was asked."
     add_notices(context.run, [change, *fitted.notices])
 
@@ -284,6 +287,7 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
             context.calibration.counted(context.prompt_estimate, usage.prompt_tokens)
             conversation.calibration = context.calibration.dump()
         step.save(force_insert=True)
+        gates = [context.gates.of(call["name"]) for call in answer.tool_calls]
         message = Message.objects.create(
             id=partial.message_id,
             conversation=conversation,
@@ -292,7 +296,10 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
             role=Message.Role.ASSISTANT,
             text=answer.text,
             reasoning=answer.reasoning,
-            tool_calls=answer.tool_calls,
+            tool_calls=[
+                {**call, "gate": gate} if gate else call
+                for call, gate in zip(answer.tool_calls, gates, strict=True)
+            ],
             model=context.model_handle,
             run=run,
             step_id=partial.step_id,
@@ -300,7 +307,9 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
         Message.objects.filter(run=run, role=Message.Role.USER, step_id__isnull=True).update(
             step_id=partial.step_id
         )
-        conversation.save(update_fields=["last_sequence", "calibration"])
+        if any(gates):
+            open_calls(conversation, message, gates, run)
+        conversation.save(update_fields=["last_sequence", "calibration", "pending_message_id"])
         reached("in_store_answer")
     context.refusals = 0
     logger.info(

@@ -107,7 +107,7 @@ def draft_prompt(context: TurnContext) -> Draft:
     system = (
         override or Message.objects.get(conversation=conversation, sequence=SYSTEM_SEQUENCE).text
     )
-    schemas = [tool.json_schema for tool in context.tools]
+    schemas = context.schemas
     window = load_window(conversation)
     return Draft(
         context=context,

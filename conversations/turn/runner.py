@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from dataclasses import replace
 from typing import Any
 
 from django.conf import settings
@@ -15,10 +16,11 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph.state import CompiledStateGraph
 from redis.exceptions import RedisError
 
-from agents.models import Agent
+from agents.models import Agent, RememberedDecision
 from agents.providers import registry
 from agents.providers.capabilities import fit
 from agents.selectors import attached_tools
+from agents.services.approvals import names_requiring_approval
 from agents.services.memory import take_up_edits
 from conversations.models import Conversation, Run
 from conversations.services import mirror, runs
@@ -27,7 +29,7 @@ from conversations.services.tokens import Calibration
 from conversations.services.usage import load_usage
 from conversations.turn.checkpointer import RUN_KEY
 from conversations.turn.compaction import compact_run
-from conversations.turn.context import TurnContext
+from conversations.turn.context import Gates, TurnContext
 from conversations.turn.database import run_db
 from conversations.turn.emitter import Emitter
 from conversations.turn.graph import TurnState, derive_state
@@ -144,11 +146,12 @@ class TurnRunner:
         handle = run.request.get("override_model") or conversation.model or agent.model
         provider, name = registry.resolve(handle)
         tools = attached_tools(agent)
+        gates = _gates(run, agent)
         fitted = fit(
             registry.known_model(handle),
             handle=handle,
             context_window=agent.context_window,
-            has_tools=bool(tools),
+            has_tools=bool(tools) or bool(gates.client_tools),
             is_agents_own=handle == agent.model,
         )
         add_notices(run, fitted.notices)
@@ -160,6 +163,7 @@ class TurnRunner:
             model_handle=handle,
             context_window=fitted.context_window,
             tools=tools if fitted.uses_tools else [],
+            gates=gates if fitted.uses_tools else replace(gates, client_tools=()),
             tool_slots=self._tool_slots,
             calibration=Calibration.load(conversation.calibration, handle),
         )
@@ -222,6 +226,19 @@ class TurnRunner:
             stop_reason,
             usage["step_count"],
         )
+
+
+def _gates(run: Run, agent: Agent) -> Gates:
+    """Return which calls of the turn wait for a client."""
+    approval = names_requiring_approval(agent)
+    known = (
+        RememberedDecision.objects.filter(agent=agent, tool_name__in=approval) if approval else ()
+    )
+    return Gates(
+        client_tools=tuple(run.request.get("client_tools") or ()),
+        approval=frozenset(approval - {decision.tool_name for decision in known}),
+        denied={d.tool_name: d.reason for d in known if not d.approve},
+    )
 
 
 async def _high_water(run: Run) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from datetime import timedelta
 
-from conversations.services import runs
+from conversations.services import approvals, runs
 from conversations.services.closing import try_close
 from conversations.services.queueing import activate_stranded
 from conversations.turn import orphans
@@ -22,6 +22,7 @@ CLOSE_STREAM_AFTER = timedelta(seconds=5)
 def sweep() -> list[uuid.UUID]:
     """Heal what can be healed; return the queued runs to hand to the workers."""
     orphans.end_unanswered_cancels()
+    approvals.expire()
     activate_stranded()
     found = [*orphans.release_expired(), *runs.overdue(ENQUEUE_AGAIN_AFTER)]
     for run in runs.unclosed(CLOSE_STREAM_AFTER):

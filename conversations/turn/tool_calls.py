@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from agents.models import Tool
 from agents.tools import registry
 from agents.tools.base import ToolContext, ToolError
 from conversations.models import Conversation, Message, Run, ToolCall
+from conversations.services.approvals import ANSWERS, denial_text
 from conversations.services.runs import fenced
 from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
@@ -36,18 +36,43 @@ UNKNOWN_OUTCOME = (
     "The server stopped while this tool ran, so its outcome is unknown. It was not run again. Check whether it took "
     "effect before you call it once more."
 )
+BESIDE_THE_CALLS = (
+    Message.Role.TOOL,
+    Message.Role.SYSTEM,
+    Message.Role.APPROVAL,
+    Message.Role.SUMMARY,
+)
 CANCELLED = "The call was cancelled before it returned."
 HEAD_SHARE = 0.7
+CLIENT_RETURN_CHARS = 50_000  # as a tool's return_char_limit when nothing is said
 TOOL_THREADS = 32
 _executor = ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="tool")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call gave: text for the model, `success` or `error`."""
+    """What a call gave: text for the model, `success` or `error`; of a client's tool also its streams."""
 
     text: str
     status: str
+    content: list[dict[str, Any]] | None = None
+    stdout: list[str] | None = None
+    stderr: list[str] | None = None
+    is_clients: bool = False
+
+
+def outcome_of(decision: dict[str, Any]) -> Outcome:
+    """Return the outcome that a denial or a client's return is."""
+    if decision["type"] == "deny":
+        return Outcome(denial_text(decision.get("reason")), "error")
+    return Outcome(
+        cap_text(clean_text(decision["text"]), CLIENT_RETURN_CHARS),
+        decision["status"],
+        decision.get("content"),
+        decision.get("stdout"),
+        decision.get("stderr"),
+        is_clients=True,
+    )
 
 
 def cap_text(text: str, limit_chars: int) -> str:
@@ -82,8 +107,11 @@ def parse_arguments(tool: Tool, arguments: str) -> dict[str, Any]:
 
 def _start(
     context: TurnContext, message: Message, position: int, name: str, *, may_rerun: bool
-) -> str:
-    """Journal the start. Returns "run", "returned" (nothing to do) or "unknown" (a crash hides the outcome)."""
+) -> tuple[str, dict[str, Any]]:
+    """Journal the start. Returns what to do now, and the decision of a call that waited for a client.
+
+    "run", "returned" (nothing), "unknown" (a crash hides the outcome) or "decided" (the decision is the outcome).
+    """
     with fenced(context.run):
         entry, created = ToolCall.objects.get_or_create(
             conversation_id=context.run.conversation_id,
@@ -91,9 +119,15 @@ def _start(
             position=position,
             defaults={"run": context.run, "name": name, "state": ToolCall.State.STARTED},
         )
+        decision = entry.decision or {}
+        if entry.state == ToolCall.State.DECIDED:
+            if decision["type"] != "approve":
+                return "decided", decision
+            entry.state, entry.started_at, created = ToolCall.State.STARTED, timezone.now(), True
+            entry.save(update_fields=["state", "started_at"])
     if entry.state == ToolCall.State.RETURNED:
-        return "returned"
-    return "run" if created or may_rerun else "unknown"
+        return "returned", decision
+    return "run" if created or may_rerun else "unknown", decision
 
 
 def _finish(run: Run, message: Message, position: int, outcome: Outcome) -> Message | None:
@@ -127,9 +161,12 @@ def _finish(run: Run, message: Message, position: int, outcome: Outcome) -> Mess
             sequence=conversation.last_sequence,
             role=Message.Role.TOOL,
             text=outcome.text,
+            content=outcome.content,
             tool_call_id=call["id"],
-            name=call["name"],
+            name=None if outcome.is_clients else call["name"],
             status=outcome.status,
+            stdout=outcome.stdout,
+            stderr=outcome.stderr,
             run=run,
             step_id=message.step_id,
         )
@@ -138,15 +175,21 @@ def _finish(run: Run, message: Message, position: int, outcome: Outcome) -> Mess
     return row
 
 
-def pending_message(conversation_id: uuid.UUID) -> Message | None:
-    """Return the assistant message whose calls are not all answered, if it is the newest one."""
+def pending_message(run: Run) -> Message | None:
+    """Return the assistant message whose calls the run has to answer: the newest one, or the one decided on.
+
+    What was said after an unanswered call closes it, unless the run brings the decision about it.
+    """
     newest = (
-        Message.objects.filter(conversation_id=conversation_id)
-        .exclude(role__in=[Message.Role.TOOL, Message.Role.SYSTEM, Message.Role.SUMMARY])
+        Message.objects.filter(conversation_id=run.conversation_id)
+        .exclude(role__in=BESIDE_THE_CALLS)
         .order_by("-sequence")
         .first()
     )
-    if newest is None or newest.role != Message.Role.ASSISTANT or not newest.tool_calls:
+    if newest is None or newest.role != Message.Role.ASSISTANT:
+        decided_on = run.request.get(ANSWERS)
+        newest = Message.objects.filter(id=decided_on).first() if decided_on else None
+    if newest is None or not newest.tool_calls:
         return None
     answered = ToolCall.objects.filter(message_id=newest.id, state=ToolCall.State.RETURNED).count()
     return newest if answered < len(newest.tool_calls) else None
@@ -167,15 +210,20 @@ async def _run_one(context: TurnContext, message: Message, position: int) -> Mes
     builtin = registry.find(call["name"]) if tool is not None and tool.owner_id is None else None
     may_rerun = builtin.idempotent if builtin else False
     reached("before_tool")
-    state = await run_db(_start, context, message, position, call["name"], may_rerun=may_rerun)
+    state, decision = await run_db(
+        _start, context, message, position, call["name"], may_rerun=may_rerun
+    )
     if state == "returned":
         return None
     reached("after_tool_started")
-    outcome = (
-        Outcome(UNKNOWN_OUTCOME, "error")
-        if state == "unknown"
-        else await _execute(context, tool, call)
-    )
+    if state == "decided":
+        outcome = outcome_of(decision)
+    elif state == "unknown":
+        outcome = Outcome(UNKNOWN_OUTCOME, "error")
+    elif not decision and call["name"] in context.gates.denied:
+        outcome = outcome_of({"type": "deny", "reason": context.gates.denied[call["name"]]})
+    else:
+        outcome = await _execute(context, tool, call)
     reached("after_tool_ran")
     row = await run_db(_finish, context.run, message, position, outcome)
     reached("after_tool_returned")
@@ -235,7 +283,11 @@ async def _in_thread(context: TurnContext, tool: Tool, arguments: dict[str, Any]
 
 def close_open_calls(run: Run) -> None:
     """Answer every open call of a cancelled turn, so that the history stays valid. Raises Fenced."""
-    message = pending_message(run.conversation_id)
-    if message is not None:
-        for position in range(len(message.tool_calls)):
-            _finish(run, message, position, Outcome(CANCELLED, "error"))
+    message = pending_message(run)
+    if message is None:
+        return
+    for position in range(len(message.tool_calls)):
+        _finish(run, message, position, Outcome(CANCELLED, "error"))
+    Conversation.objects.filter(pk=run.conversation_id, pending_message_id=message.id).update(
+        pending_message_id=None
+    )

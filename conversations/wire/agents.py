@@ -9,7 +9,8 @@ from typing import Any
 from agents.actor import Actor
 from agents.models import Agent, AgentBlock, AgentSecret, AgentTag, AgentTool, Block, Tool
 from conversations.models import Conversation
-from conversations.selectors import agent_message_ids
+from conversations.selectors import agent_message_ids, pending_messages
+from conversations.wire.frames import approval_request
 from conversations.wire.states import (
     RELATIONSHIPS,
     agent_state,
@@ -80,6 +81,15 @@ def _secrets(actor: Actor, agents: Sequence[Agent]) -> dict[Any, list[dict[str, 
     return found
 
 
+def _pending(agents: Sequence[Agent]) -> dict[Any, dict[str, Any] | None]:
+    """Return what waits for a client in each agent's default conversation."""
+    waiting = Conversation.objects.filter(
+        agent__in=agents, is_default=True, pending_message_id__isnull=False
+    )
+    found = pending_messages(waiting).values()
+    return {message.agent_id: approval_request(message) for message in found}
+
+
 def _counters(agents: Sequence[Agent]) -> dict[Any, dict[str, Any]]:
     """Return the counters of each agent's conversation that was used last."""
     found: dict[Any, dict[str, Any]] = {}
@@ -110,6 +120,7 @@ def agent_states(
     tags = _tags(agents)
     secrets = _secrets(actor, agents) if "secrets" in wanted else {}
     counters = _counters(agents) if with_context else {}
+    pending = _pending(agents) if "pending_approval" in wanted else {}
     states = []
     for agent in agents:
         state = agent_state(
@@ -120,6 +131,7 @@ def agent_states(
             secrets=secrets.get(agent.pk, []),
             message_ids=agent_message_ids(agent) if with_context else [],
             counters=counters.get(agent.pk, {}),
+            pending_approval=pending.get(agent.pk),
         )
         states.append(state)
     return states

@@ -19,6 +19,13 @@ def otid_of(message_id: uuid.UUID, index: int) -> str:
     return str(uuid.UUID(int=(message_id.int & ~0x7F) | (index & 0x7F)))
 
 
+def part_otid(message_type: str, message_id: uuid.UUID, index: int) -> str:
+    """Return the otid of part `index`; an approval request has its message id there (contract §4.3)."""
+    if message_type == "approval_request_message":
+        return str(ids.make(ids.MESSAGE, message_id))
+    return otid_of(message_id, index)
+
+
 def date_of(moment: datetime) -> str:
     """Write a message date: seconds, with offset."""
     return moment.replace(microsecond=0).isoformat()
@@ -82,7 +89,7 @@ def usage_frame(usage: dict[str, Any]) -> Frame:
     }
 
 
-def error_frame(run_id: uuid.UUID, error: dict[str, Any]) -> Frame:
+def error_frame(run_id: uuid.UUID | None, error: dict[str, Any]) -> Frame:
     """Return the frame sent under `event: error`."""
     return {
         "message_type": "error_message",
@@ -173,6 +180,17 @@ def tool_return_fields(message: Message) -> Frame:
     return {**body, "tool_returns": [{"type": "tool", **body}]}
 
 
+def in_approval_order(body: dict[str, Any]) -> Frame:
+    """Return the type fields of an approval_response_message in the contract's order."""
+    return {key: body.get(key) for key in ("approvals", "approve", "approval_request_id", "reason")}
+
+
+def approval_request(message: Message) -> Frame | None:
+    """Return the request that a message with waiting calls makes of the client."""
+    kind = "approval_request_message"
+    return next((f for f in assistant_frames(message) if f["message_type"] == kind), None)
+
+
 def assistant_frames(message: Message) -> list[Frame]:
     """Split an assistant row into reasoning, text and tool calls, with otids counted over what is there."""
     parts: list[tuple[str, Frame]] = []
@@ -185,16 +203,17 @@ def assistant_frames(message: Message) -> list[Frame]:
         )
     if message.text or message.content:
         parts.append(("assistant_message", {"content": _content_of(message)}))
-    if message.tool_calls:
-        calls = [tool_call_dict(call) for call in message.tool_calls]
-        parts.append(("tool_call_message", {"tool_call": calls[0], "tool_calls": calls}))
+    for kind, is_gated in (("tool_call_message", False), ("approval_request_message", True)):
+        calls = [tool_call_dict(c) for c in message.tool_calls if bool(c.get("gate")) == is_gated]
+        if calls:
+            parts.append((kind, {"tool_call": calls[0], "tool_calls": calls}))
     return [
         {
             **base_frame(
                 kind,
                 message_id=message.id,
                 date=message.created_at,
-                otid=otid_of(message.id, index),
+                otid=part_otid(kind, message.id, index),
                 step_id=message.step_id,
                 run_id=message.run_id,
                 name=message.name,
@@ -216,9 +235,12 @@ def frames_of(message: Message) -> list[Frame]:
         Message.Role.USER: "user_message",
         Message.Role.TOOL: "tool_return_message",
         Message.Role.SUMMARY: "summary_message",
+        Message.Role.APPROVAL: "approval_response_message",
     }
     kind = kinds[Message.Role(message.role)]
     otid = otid_of(message.id, 0) if message.role == Message.Role.TOOL else message.otid
+    if message.role == Message.Role.APPROVAL:
+        otid = None
     frame = base_frame(
         kind,
         message_id=message.id,
@@ -231,6 +253,8 @@ def frames_of(message: Message) -> list[Frame]:
     )
     if kind == "tool_return_message":
         return [{**frame, **tool_return_fields(message)}]
+    if kind == "approval_response_message":
+        return [{**frame, **in_approval_order(message.approvals or {})}]
     if kind == "summary_message":
         return [{**frame, "summary": message.text, "compaction_stats": _stats_of(message)}]
     return [{**frame, "content": _content_of(message) if kind == "user_message" else message.text}]

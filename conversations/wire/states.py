@@ -7,9 +7,10 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from agents.models import Agent, AgentSecret, Block, Tool, User
+from agents.models import Agent, AgentSecret, Block, RememberedDecision, Tool, User
 from agents.services.portable import seed_blocks
-from conversations.models import Conversation, Run, RunCallback, RunStatus, Step
+from conversations.models import Conversation, Message, Run, RunCallback, RunStatus, Step
+from conversations.wire.frames import approval_request
 from souveraine import ids
 
 ORGANIZATION_ID = "org-00000000-0000-4000-8000-000000000000"
@@ -171,6 +172,7 @@ def agent_state(
     secrets: Collection[dict[str, Any]],
     message_ids: Collection[str],
     counters: dict[str, Any],
+    pending_approval: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return AgentState in the old server's key order, then the seed's keys (K21, K22)."""
     config = agent.config
@@ -209,7 +211,7 @@ def agent_state(
         "entity_id": config.get("entity_id"),
         "identity_ids": config.get("identity_ids") or [],
         "identities": [],
-        "pending_approval": None,
+        "pending_approval": pending_approval,
         "message_buffer_autoclear": bool(config.get("message_buffer_autoclear", False)),
         "enable_sleeptime": config.get("enable_sleeptime"),
         "multi_agent_group": None,
@@ -240,7 +242,9 @@ def _memory_state(agent: Agent, block_states: list[dict[str, Any]]) -> dict[str,
 
 
 def conversation_state(
-    conversation: Conversation, in_context: Collection[str] = ()
+    conversation: Conversation,
+    in_context: Collection[str] = (),
+    pending: Message | None = None,
 ) -> dict[str, Any]:
     """Return Letta's Conversation, then our counters."""
     return {
@@ -256,7 +260,10 @@ def conversation_state(
         "model": conversation.model,
         "model_settings": conversation.model_settings,
         "last_message_at": moment(conversation.last_message_at),
-        "_souveraine": conversation_counters(conversation),
+        "_souveraine": {
+            **conversation_counters(conversation),
+            "pending_approval": approval_request(pending) if pending else None,
+        },
     }
 
 
@@ -268,6 +275,26 @@ def conversation_counters(conversation: Conversation) -> dict[str, Any]:
         "context_tokens": conversation.context_tokens,
         "context_pressure": conversation.context_pressure,
         "last_n25": moment(conversation.last_n25_at),
+    }
+
+
+def pending_approval_state(conversation: Conversation, message: Message) -> dict[str, Any]:
+    """Return a pending request: its ApprovalRequestMessage and where it waits."""
+    return {
+        "conversation_id": ids.make(ids.CONVERSATION, conversation.pk),
+        "is_default": conversation.is_default,
+        "request": approval_request(message),
+    }
+
+
+def remembered_decision_state(decision: RememberedDecision) -> dict[str, Any]:
+    """Return a decision that later calls of the tool follow until it is revoked."""
+    return {
+        "tool_name": decision.tool_name,
+        "approve": decision.approve,
+        "reason": decision.reason or None,
+        "decided_by_id": user_id(decision.decided_by),
+        "created_at": moment(decision.created_at),
     }
 
 

@@ -134,6 +134,13 @@ ROUTES: dict[str, list[Route]] = {
     r"^agents/(?P<agent_id>[^/]+)/messages/cancel/?$": [
         Route("POST", "agents/{agent}/messages/cancel", {})
     ],
+    r"^agents/(?P<agent_id>[^/]+)/tools/approval/(?P<tool_name>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/tools/approval/memory_insert", {"requires_approval": True})
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/approvals/?$": [Route("GET", "agents/{agent}/approvals")],
+    r"^agents/(?P<agent_id>[^/]+)/approvals/(?P<tool_name>[^/]+)/?$": [
+        Route("DELETE", "agents/{agent}/approvals/memory_insert", expected=404)
+    ],
     r"^conversations/(?P<conversation_id>[^/]+)/cancel/?$": [
         Route("POST", "conversations/{conversation}/cancel", expected=409)
     ],

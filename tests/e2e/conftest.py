@@ -131,7 +131,10 @@ def double() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def server(double: str, tmp_path_factory: Any) -> Iterator[Serve]:
-    serve = Serve(tmp_path_factory.mktemp("serve") / "data", {"OPENAI_BASE_URL": double})
+    serve = Serve(
+        tmp_path_factory.mktemp("serve") / "data",
+        {"OPENAI_BASE_URL": double, "BIFROST_BASE_URL": double},
+    )
     serve.start()
     yield serve
     if serve.process is not None and serve.process.poll() is None:

@@ -75,3 +75,30 @@ def test_a_new_agent_then_the_same_one(letta: Any, server: Serve) -> None:
         "default",
     )
     assert (default["result"], default["conversation_id"]) == ("By default.", "default")
+
+
+def bash(command: str) -> dict[str, Any]:
+    arguments = {"command": command, "description": "a test's command"}
+    return {"name": "Bash", "arguments": arguments}
+
+
+def test_tool_turns_with_bash_on_the_clients_machine(
+    letta: Any, server: Serve, tmp_path: Path
+) -> None:
+    """The program runs the tools itself: one call, two in parallel, and again after a restart of both."""
+    one = letta(
+        "-p",
+        script("run", tool=bash("echo one > one.txt"), text="Ran it."),
+        "--new-agent",
+        "--model",
+        "bifrost/double",  # for openai/… the program brings other tools than Bash
+        "--yolo",
+    )
+    assert (one["subtype"], one["result"]) == ("success", "Ran it.")
+    assert (tmp_path / "work" / "one.txt").read_text() == "one\n"
+    calls = [bash("echo two > two.txt"), bash("echo three > three.txt")]
+    prompt = script("run", tools=calls, text="Both ran.")
+    both = letta("-p", prompt, "--agent", one["agent_id"], "--yolo")
+    assert (both["subtype"], both["result"]) == ("success", "Both ran.")
+    assert (tmp_path / "work" / "three.txt").read_text() == "three\n"
+    assert (tmp_path / "work" / "two.txt").read_text() == "two\n"

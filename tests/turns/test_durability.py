@@ -27,7 +27,7 @@ from souveraine.testing.fake_provider import Call, Reply
 from tests.conftest import Api, make_agent, wait_for
 
 
-def accept(api: Api, agent: dict[str, Any], text: str = "hello", **options: Any) -> Run:
+def accept(api: Api, agent: dict[str, Any], message: Any = "hello", **options: Any) -> Run:
     """Store a message and its run without anybody taking it up."""
     from agents.actor import keyless_actor
     from conversations.composition import server
@@ -39,7 +39,7 @@ def accept(api: Api, agent: dict[str, Any], text: str = "hello", **options: Any)
     accepted = server().sessions.accept_turn(
         actor,
         conversation,
-        [IncomingMessage("user", text)],
+        [IncomingMessage("user", message) if isinstance(message, str) else message],
         TurnOptions(stream_tokens=True, **options),
     )
     return accepted.run
