@@ -8,13 +8,15 @@ SERVE_STAMP := $(VENV)/.installed-serve
 DEV_STAMP := $(VENV)/.installed-dev
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help serve install lint format test test-fast test-e2e bench bench-start clean
+.PHONY: help serve install lint format test test-fast test-e2e bench bench-start crash torture clean
 
 help:
 	@echo "make serve      install what is missing and start the server (Ctrl-C stops it)"
 	@echo "make test       all tests: the fast tier, then real processes"
 	@echo "make test-fast  the fast tier only"
 	@echo "make bench      latency, throughput and cost (minutes, by hand); make bench-start: start time, memory"
+	@echo "make crash      kill the server at each named place of a turn and look at what is left (a minute or two)"
+	@echo "make torture    kill everything at random while clients talk: N=1000 turns, OPTIONS=\"--redis --seed 1\""
 	@echo "make lint       style, types, layers, migrations"
 	@echo "make format     bring the code into the common form"
 	@echo "make clean      remove .venv and caches; never touches the data directory"
@@ -76,6 +78,14 @@ bench: $(DEV_STAMP)
 
 bench-start: $(DEV_STAMP)
 	$(BIN)/python -m souveraine.testing.bench.start
+
+crash: $(DEV_STAMP)
+	$(BIN)/python -m souveraine.testing.crash $(OPTIONS)
+
+# OPTIONS="--postgres postgres://user@host:5432 --redis --seed 1 --minutes 10"
+N ?= 1000
+torture: $(DEV_STAMP)
+	$(BIN)/python -m souveraine.testing.torture --turns $(N) $(OPTIONS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info

@@ -21,6 +21,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents.models import Agent
@@ -46,7 +47,10 @@ STATUS_BY_STOP_REASON = {
 
 
 def lease_duration() -> timedelta:
-    """Return how long a claim holds without a heartbeat."""
+    """Return how long a claim holds without a heartbeat.
+
+    Leases are written and judged by the database's clock: hosts need not agree on the time.
+    """
     return timedelta(seconds=settings.CONFIG["SOUVERAINE_LEASE_SECONDS"])
 
 
@@ -59,7 +63,7 @@ def claim(run_id: uuid.UUID, owner: str) -> Run | None:
         owner=owner,
         fence=F("fence") + 1,
         attempts=F("attempts") + 1,
-        lease_expires_at=now + lease_duration(),
+        lease_expires_at=Now() + lease_duration(),
         started_at=now,
     )
     return Run.objects.select_related("conversation", "agent").get(pk=run_id) if claimed else None
@@ -86,7 +90,7 @@ def heartbeat(owner: str, run_ids: list[uuid.UUID]) -> dict[uuid.UUID, bool]:
     Only what really runs is named: a run that its worker has dropped must lose its lease.
     """
     live = Run.objects.filter(pk__in=run_ids, owner=owner, status=RunStatus.RUNNING)
-    live.update(lease_expires_at=timezone.now() + lease_duration())
+    live.update(lease_expires_at=Now() + lease_duration())
     return {
         pk: requested is not None for pk, requested in live.values_list("pk", "cancel_requested_at")
     }
@@ -184,10 +188,11 @@ def _count(run: Run, stop_reason: str, usage: dict[str, Any]) -> None:
     )
 
 
-def release(runs: Q) -> list[uuid.UUID]:
+def release(runs: Q, *, is_graceful: bool = False) -> list[uuid.UUID]:
     """Take running runs from their owner: /v1 runs are queued again, /api runs wait for `resume`.
 
-    A run that was tried MAX_ATTEMPTS times fails with a clear error. Returns the runs now queued.
+    A run that was tried MAX_ATTEMPTS times since it last got a step further fails with a clear error. A
+    `is_graceful` release is no failed attempt: a deploy must not cost a run its life. Returns the runs now queued.
     """
     queued = []
     for run in Run.objects.filter(runs, status=RunStatus.RUNNING).select_related("agent"):
@@ -195,7 +200,7 @@ def release(runs: Q) -> list[uuid.UUID]:
             continue  # `turn.orphans` ends it and keeps what it has streamed
         if run.surface == Run.Surface.API:
             _end_lost(run, RunStatus.INTERRUPTED, "", None)
-        elif run.attempts >= MAX_ATTEMPTS:
+        elif run.attempts >= MAX_ATTEMPTS and not is_graceful:
             _end_lost(
                 run,
                 RunStatus.FAILED,
@@ -207,17 +212,31 @@ def release(runs: Q) -> list[uuid.UUID]:
                     "send it again, and look into the worker's log when it happens again.",
                 },
             )
-        elif _requeue(run):
+        elif _requeue(run, run.attempts - is_graceful):
             queued.append(run.pk)
     return queued
 
 
-def _requeue(run: Run) -> bool:
+def _requeue(run: Run, attempts: int) -> bool:
     return bool(
         Run.objects.filter(pk=run.pk, fence=run.fence, status=RunStatus.RUNNING).update(
-            status=RunStatus.QUEUED, owner="", lease_expires_at=None, enqueued_at=timezone.now()
+            status=RunStatus.QUEUED,
+            owner="",
+            attempts=attempts,
+            lease_expires_at=None,
+            enqueued_at=timezone.now(),
         )
     )
+
+
+def note_progress(run: Run) -> None:
+    """Forget a run's earlier attempts, since it got a step further; inside `fenced`.
+
+    Without this a long turn dies of the third restart, and of a neighbour that kills the worker.
+    """
+    if run.attempts > 1:
+        Run.objects.filter(pk=run.pk).update(attempts=1)
+        run.attempts = 1
 
 
 def _end_lost(run: Run, status: RunStatus, stop_reason: str, error: dict[str, Any] | None) -> None:
@@ -236,12 +255,12 @@ def _end_lost(run: Run, status: RunStatus, stop_reason: str, error: dict[str, An
 
 def release_expired() -> list[uuid.UUID]:
     """Release runs whose lease ran out. Returns the runs now queued."""
-    return release(Q(lease_expires_at__lt=timezone.now()))
+    return release(Q(lease_expires_at__lt=Now()))
 
 
-def release_owner(prefix: str) -> list[uuid.UUID]:
-    """Release the runs of a worker that is known to be dead. Returns the runs now queued."""
-    return release(Q(owner__startswith=prefix))
+def release_owner(prefix: str, *, is_graceful: bool = False) -> list[uuid.UUID]:
+    """Release the runs of a worker that is known to be dead, or gives them back. Returns the runs now queued."""
+    return release(Q(owner__startswith=prefix), is_graceful=is_graceful)
 
 
 def overdue(after: timedelta) -> list[uuid.UUID]:

@@ -30,7 +30,7 @@ from agents.providers.capabilities import fit
 from agents.providers.retry import Attempts, RetryPolicy
 from conversations.models import Conversation, Message, Run, Step
 from conversations.services.approvals import open_calls
-from conversations.services.runs import fenced
+from conversations.services.runs import fenced, note_progress
 from conversations.services.tokens import Calibration
 from conversations.turn.compaction import fitted_request, learn_from_refusal
 from conversations.turn.context import PartialAnswer, TurnContext
@@ -310,6 +310,7 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
         if any(gates):
             open_calls(conversation, message, gates, run)
         conversation.save(update_fields=["last_sequence", "calibration", "pending_message_id"])
+        note_progress(run)
         reached("in_store_answer")
     context.refusals = 0
     logger.info(

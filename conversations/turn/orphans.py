@@ -12,6 +12,7 @@ import uuid
 from datetime import timedelta
 
 from django.db.models import Q
+from django.db.models.functions import Now
 from django.utils import timezone
 from redis.exceptions import RedisError
 
@@ -38,14 +39,14 @@ def end_unanswered_cancels() -> None:
 
 def release_expired() -> list[uuid.UUID]:
     """Release runs whose lease ran out. Returns the runs now queued."""
-    _end_cancelled(Q(lease_expires_at__lt=timezone.now(), cancel_requested_at__isnull=False))
+    _end_cancelled(Q(lease_expires_at__lt=Now(), cancel_requested_at__isnull=False))
     return runs.release_expired()
 
 
-def release_owner(prefix: str) -> list[uuid.UUID]:
-    """Release the runs of a worker that is known to be dead. Returns the runs now queued."""
+def release_owner(prefix: str, *, is_graceful: bool = False) -> list[uuid.UUID]:
+    """Release the runs of a worker that is known to be dead, or gives them back. Returns the runs now queued."""
     _end_cancelled(Q(owner__startswith=prefix, cancel_requested_at__isnull=False))
-    return runs.release_owner(prefix)
+    return runs.release_owner(prefix, is_graceful=is_graceful)
 
 
 def _end_cancelled(which: Q) -> None:

@@ -6,7 +6,7 @@ from conversations.models import Run
 from conversations.services.streamed import PAGE, Shown, anew, missing, stored_frames
 from conversations.turn.database import run_db
 from conversations.turn.emitter import Emitter
-from souveraine.events.log import has_gap_async, read_async
+from souveraine.events.log import fence_off_async, has_gap_async, read_async
 
 
 async def _shown(run: Run) -> Shown:
@@ -18,7 +18,12 @@ async def _shown(run: Run) -> Shown:
 
 
 async def reconcile_stream(run: Run, emitter: Emitter) -> None:
-    """Bring the stream of a run that an earlier worker has begun up to its rows. Idempotent."""
+    """Bring the stream of a run that an earlier worker has begun up to its rows. Idempotent.
+
+    Raises Fenced when yet another one has taken it over.
+    """
+    # What a stalled worker still holds must not come in after the stream was read.
+    await fence_off_async(run.pk, run.fence)
     shown, stored = await _shown(run), await run_db(stored_frames, run)
     for frame in missing(run, shown, stored):
         await emitter.frame(frame)

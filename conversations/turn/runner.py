@@ -39,7 +39,7 @@ from conversations.turn.reconcile import fill_gap, reconcile_stream
 from conversations.turn.tool_calls import close_open_calls
 from conversations.wire import frames
 from souveraine.errors import ProviderError, SouveraineError
-from souveraine.events.log import Fenced, exists_async
+from souveraine.events.log import Fenced, last_seq_async
 from souveraine.events.writer import EventWriter
 from souveraine.lib.crash_points import reached
 
@@ -63,6 +63,7 @@ class TurnRunner:
         self.is_cancelled = False
         self._interruptible: asyncio.Task[Any] | None = None
         self._context: TurnContext | None = None
+        self._has_begun = False
 
     def cancel(self) -> None:
         """Interrupt the turn; for the loop's thread, safe to call twice.
@@ -77,7 +78,8 @@ class TurnRunner:
 
     async def execute(self) -> None:
         """Run the turn. Raises Fenced when another worker took it over, Released when it was given back."""
-        writer = EventWriter(self.run.pk, self.run.fence, min_seq=await _high_water(self.run))
+        min_seq, self._has_begun = await _begun(self.run)
+        writer = EventWriter(self.run.pk, self.run.fence, min_seq=min_seq)
         emitter = Emitter(self.run, writer)
         try:
             stop_reason, error = await self._attempt(emitter)
@@ -93,7 +95,7 @@ class TurnRunner:
             return await self._after_cancel(emitter)
         self._interruptible = asyncio.current_task()
         try:
-            if self.run.attempts > 1:
+            if self._has_begun:
                 await reconcile_stream(self.run, emitter)
             async with asyncio.timeout(settings.CONFIG["SOUVERAINE_TURN_TIMEOUT_SECONDS"]):
                 self._context = await run_db(self._prepare, emitter)
@@ -241,15 +243,18 @@ def _gates(run: Run, agent: Agent) -> Gates:
     )
 
 
-async def _high_water(run: Run) -> int:
-    """Return a number that no event of the run has reached yet as far as clients can know."""
-    if run.attempts == 1:
-        return run.last_event_seq
+async def _begun(run: Run) -> tuple[int, bool]:
+    """Return a number that no event of the run can have reached, and whether an earlier claim has streamed.
+
+    The stream is asked also at the first claim: after a power cut the database may have forgotten one.
+    """
     try:
-        is_there = await exists_async(run.pk)
+        last_seq = await last_seq_async(run.pk)
     except RedisError:
-        is_there = False
-    return run.last_event_seq if is_there else run.last_event_seq + LOST_EVENTS
+        last_seq = 0
+    if run.fence == 1:
+        return run.last_event_seq, last_seq > run.last_event_seq
+    return run.last_event_seq + (0 if last_seq else LOST_EVENTS), True
 
 
 def _after_end(run: Run, last_seq: int) -> None:

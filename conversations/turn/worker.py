@@ -12,10 +12,11 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from django.conf import settings
-from django.db import DatabaseError
+from django.db import Error
 
 from conversations.services import runs
 from conversations.services.cancel import CHANNEL
@@ -23,7 +24,7 @@ from conversations.services.dispatch import enqueue_all
 from conversations.turn import orphans
 from conversations.turn.callbacks import CallbackSender
 from conversations.turn.checkpointer import OrmCheckpointer
-from conversations.turn.database import run_db
+from conversations.turn.database import run_db, run_lease_db
 from conversations.turn.graph import build_graph
 from conversations.turn.runner import Released, TurnRunner
 from conversations.turn.sweeper import sweep
@@ -40,6 +41,9 @@ CANCEL_POLL_SECONDS = (
     1.0  # finds a cancel whose notice was lost, in time to close the provider within 2 s
 )
 RELEASE_TIMEOUT_SECONDS = 5.0
+GIVE_UP_SHARE = 0.8  # of the lease: without a renewal since then, another worker may take the runs
+LAST_TRY_SHARE = 0.1
+DUTY_PAUSE_SECONDS = 1.0
 
 
 def owner_name() -> str:
@@ -64,6 +68,7 @@ class TurnWorker:
         self._renewed_at = time.monotonic()
         self._callbacks = CallbackSender()
         self._background: list[asyncio.Task[None]] = []
+        self._given_back: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start the loop thread with heartbeat, sweeper and cancel listener."""
@@ -71,14 +76,23 @@ class TurnWorker:
         asyncio.run_coroutine_threadsafe(self._start_background(), self._loop).result()
 
     async def _start_background(self) -> None:
-        for work in (
-            self._heartbeat(),
-            self._sweep(),
-            self._listen_for_cancel(),
-            self._poll_cancels(),
-            self._callbacks.run(),
+        for duty in (
+            self._heartbeat,
+            self._sweep,
+            self._listen_for_cancel,
+            self._poll_cancels,
+            self._callbacks.run,
         ):
-            self._background.append(asyncio.create_task(work))
+            self._background.append(asyncio.create_task(self._keep(duty)))
+
+    async def _keep(self, duty: Callable[[], Awaitable[None]]) -> None:
+        """Do a background duty for ever: a worker without one would look alive and lose its runs."""
+        while True:
+            try:
+                await duty()
+            except Exception:  # a named edge: nobody else sees this task's end
+                logger.exception("event=duty_failed duty=%s", duty.__name__)
+            await asyncio.sleep(DUTY_PAUSE_SECONDS)
 
     def stop(self) -> None:
         """Cancel everything and end the loop thread; live runs stay `running` until their lease ends."""
@@ -89,6 +103,8 @@ class TurnWorker:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if self._given_back is not None:
+                await self._given_back
             await close_async_clients()
 
         asyncio.run_coroutine_threadsafe(cancel(), self._loop).result()
@@ -115,14 +131,20 @@ class TurnWorker:
         runner = TurnRunner(run, self._graph, self._tool_slots)
         runner.is_cancelled = is_cancelled or run.cancel_requested_at is not None
         task = asyncio.create_task(runner.execute(), name=f"run-{run_id}")
-        self._live[run_id] = (runner, task)
+        earlier, live = self._live.get(run_id), (runner, task)
+        self._live[run_id] = live
+        if earlier is not None:
+            earlier[1].cancel()  # this worker had stalled and lost the run; now it has it anew
         try:
             await asyncio.wait({task})
             self._report(run_id, task)
         finally:
-            self._live.pop(run_id, None)
+            if self._live.get(run_id) is live:
+                del self._live[run_id]
             if run.request.get("has_callback"):
                 self._callbacks.wake()
+        if self._given_back is not None:  # Celery ends the process once its tasks have ended
+            await asyncio.wait({self._given_back}, timeout=RELEASE_TIMEOUT_SECONDS)
 
     def _report(self, run_id: uuid.UUID, task: asyncio.Task[None]) -> None:
         if task.cancelled():
@@ -139,22 +161,35 @@ class TurnWorker:
         lease = settings.CONFIG["SOUVERAINE_LEASE_SECONDS"]
         while True:
             await asyncio.sleep(lease * HEARTBEAT_SHARE)
-            if not self._live:
+            if self._live:
+                await self._renew()
+            else:
                 self._renewed_at = time.monotonic()
-                continue
-            try:
-                held = await run_db(runs.heartbeat, self.owner, list(self._live))
-            except DatabaseError as exc:
-                logger.warning("event=heartbeat_failed error=%r", exc)
-                if time.monotonic() - self._renewed_at > lease * 0.8:
-                    self._cancel_all()  # another worker may take them any moment; write nothing more
-                continue
-            self._renewed_at = time.monotonic()
-            for run_id, is_cancelled in held.items():
-                if is_cancelled:
-                    self._cancel(run_id)
-            for run_id in [r for r in self._live if r not in held]:
-                await self._check_lost(run_id)
+
+    def _seconds_left(self) -> float:
+        """Return how long the live runs are surely this worker's."""
+        lease = settings.CONFIG["SOUVERAINE_LEASE_SECONDS"]
+        return float(self._renewed_at + lease * GIVE_UP_SHARE - time.monotonic())
+
+    async def _renew(self) -> None:
+        """Renew the leases; when that cannot be done in time, end the live runs before somebody takes them."""
+        asked_at = time.monotonic()
+        last_try = settings.CONFIG["SOUVERAINE_LEASE_SECONDS"] * LAST_TRY_SHARE
+        try:
+            # A database that hangs raises nothing.
+            async with asyncio.timeout(max(self._seconds_left(), last_try)):
+                held = await run_lease_db(runs.heartbeat, self.owner, list(self._live))
+        except (Error, TimeoutError) as exc:
+            logger.warning("event=heartbeat_failed error=%r", exc)
+            if self._seconds_left() <= 0:
+                self._cancel_all()
+            return
+        self._renewed_at = asked_at
+        for run_id, is_cancelled in held.items():
+            if is_cancelled:
+                self._cancel(run_id)
+        for run_id in [r for r in self._live if r not in held]:
+            await self._check_lost(run_id)
 
     async def _check_lost(self, run_id: uuid.UUID) -> None:
         live = self._live.get(run_id)
@@ -178,7 +213,7 @@ class TurnWorker:
             try:
                 for run_id in await run_db(runs.cancelled_of, list(self._live)):
                     self._cancel(run_id)
-            except DatabaseError as exc:
+            except Error as exc:
                 logger.warning("event=cancel_poll_failed error=%r", exc)
 
     def _cancel_all(self) -> None:
@@ -194,9 +229,11 @@ class TurnWorker:
 
     async def _sweep(self) -> None:
         while True:
+            if self._live and self._seconds_left() <= 0:
+                await self._renew()  # the machine slept: it must not take its own runs from itself
             try:
                 enqueue_all(await run_db(sweep))
-            except (DatabaseError, OSError) as exc:
+            except (Error, OSError) as exc:
                 logger.warning("event=sweep_failed error=%r", exc)
             await asyncio.sleep(SWEEP_SECONDS)
 
@@ -209,10 +246,13 @@ class TurnWorker:
 
     def _release_all(self) -> None:
         self._cancel_all()
-        self._background.append(self._loop.create_task(self._give_back()))
+        self._given_back = self._loop.create_task(self._give_back())
 
     async def _give_back(self) -> None:
         tasks = [task for _, task in self._live.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=RELEASE_TIMEOUT_SECONDS)
-        await run_db(orphans.release_owner, self.owner)
+        try:
+            enqueue_all(await run_lease_db(orphans.release_owner, self.owner, is_graceful=True))
+        except Error as exc:  # the leases run out, and another worker takes them
+            logger.warning("event=release_failed error=%r", exc)

@@ -275,6 +275,13 @@ def fence_off(run_id: RunId, fence: int, *, url: str | None = None) -> None:
         raise outcome
 
 
+async def fence_off_async(run_id: RunId, fence: int, *, url: str | None = None) -> None:
+    """Refuse older fences as `fence_off` does, from a coroutine."""
+    (outcome,) = await append_batches_async([Batch(run_id, fence, [])], url=url)
+    if isinstance(outcome, Fenced):
+        raise outcome
+
+
 def exists(run_id: RunId, *, url: str | None = None) -> bool:
     """Tell whether Redis still has events of the run."""
     return bool(sync_client(url).exists(stream_key(run_id)))

@@ -119,7 +119,7 @@ def test_a_second_delivery_finds_nothing_to_claim(calm: Any, provider: Any) -> N
 def test_killed_after_claim(calm: Any, provider: Any) -> None:
     api, agent, new_worker = calm
     run = take_over(new_worker, claim(accept(api, agent)))
-    assert (run.status, run.attempts, run.fence) == (RunStatus.COMPLETED, 2, 2)
+    assert (run.status, run.attempts, run.fence) == (RunStatus.COMPLETED, 1, 2)
     assert texts(run) == [("user", "hello"), ("assistant", "Hello there.")]
 
 
