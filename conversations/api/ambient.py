@@ -219,7 +219,7 @@ class ConversationFeed:
                 if await self._is_closed():
                     yield [self._tagged(wire.closed(self.closed or ""))]
                     return
-                if not await _set_within(news, interval):
+                if not await set_within(news, interval):
                     yield [self._ping()]
 
     async def _is_closed(self) -> bool:
@@ -241,7 +241,8 @@ class ConversationFeed:
         return wire.tagged(frames.dump(frame), self._tail.conversation_id, self._tail.cursor)
 
 
-async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for the event; False when it was not set in time."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()

@@ -18,19 +18,22 @@ from django.conf import settings
 from django.contrib.auth import get_user
 from django.http import HttpRequest, QueryDict, parse_cookie
 from django.urls import re_path
+from pydantic import BaseModel
 
 from agents.actor import Actor
 from agents.models import User
-from conversations.ambient import start_of
+from agents.selectors import agents_of
+from conversations.ambient import AgentCursor, start_of, starts_of
+from conversations.api.agent_feed import AgentFeed
 from conversations.api.ambient import Batch, ConversationFeed, EventsQuery
 from conversations.api.reading import read
 from conversations.composition import server
 from conversations.wire import frames
-from conversations.wire.ambient import CLOSED
+from conversations.wire.ambient import CLOSED, Bandwidth
 from souveraine import ids
 from souveraine.api.auth import key_actor, loopback_actor
 from souveraine.api.guard import keyless_refusal, origin_refusal
-from souveraine.api.validation import parse_id, parse_parameters
+from souveraine.api.validation import failed, parse_id, parse_parameters
 from souveraine.errors import Forbidden, SouveraineError
 
 logger = logging.getLogger(__name__)
@@ -127,6 +130,34 @@ def conversation_feed(scope: Any) -> Feed:
     )
 
 
+class AgentEventsQuery(BaseModel):
+    """Query of an agent's socket."""
+
+    after: str | None = None
+    bandwidth: Bandwidth = "high"
+
+
+def agent_feed(scope: Any) -> Feed:
+    """Return what the socket of an agent sends. Raises what the route of `/v1` answers."""
+    actor = socket_actor(scope)
+    query = parse_parameters(AgentEventsQuery, QueryDict(scope["query_string"]))
+    agent_id = parse_id(ids.AGENT, scope["url_route"]["kwargs"]["agent_id"])
+    agent = server().inventory.get_agent(actor, agent_id)
+    try:
+        after = AgentCursor.of(query.after) if query.after else None
+    except ValueError as error:
+        message = "Send the `after` of a frame of this socket, as it is"
+        raise failed("value_error", ("query", "after"), message, query.after) from error
+
+    def why_closed() -> str | None:
+        if not _is_still_allowed(scope, actor):
+            return "revoked"
+        return None if agents_of(actor).filter(pk=agent_id).exists() else "deleted"
+
+    since, starts = starts_of(agent, after)
+    return AgentFeed(agent, since, starts, query.bandwidth, why_closed=why_closed)
+
+
 class Socket:
     """One ASGI application per kind of feed."""
 
@@ -199,6 +230,7 @@ async def refuse_websocket(scope: Any, receive: Receive, send: Send) -> None:
 
 ROUTES: dict[str, Any] = {
     r"^ws/conversations/(?P<conversation_id>[^/]+)/?$": Socket(conversation_feed),
+    r"^ws/agents/(?P<agent_id>[^/]+)/?$": Socket(agent_feed),
     r"": refuse_websocket,
 }
 websocket = URLRouter([re_path(pattern, application) for pattern, application in ROUTES.items()])

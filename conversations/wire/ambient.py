@@ -19,12 +19,19 @@ Bandwidth: TypeAlias = Literal["high", "medium", "low", "minimal"]
 STARTED, ENDED = "souveraine_run_started", "souveraine_run_ended"
 RESYNC, CLOSED = "souveraine_resync", "souveraine_closed"
 _ALWAYS = frozenset({STARTED, ENDED, CLOSED, RESYNC, "ping"})
-_SAID = frozenset({"user_message", "assistant_message", "approval_request_message"})
+_SAID = frozenset(
+    {
+        "user_message",
+        "assistant_message",
+        "approval_request_message",
+        "approval_response_message",
+    }
+)
 _OUTCOME = frozenset({"stop_reason", "error_message", "souveraine_retracted"})
 _WORK = frozenset({"tool_call_message", "tool_return_message", "system_message", "event_message"})
 # Contract souveraine §1.6; high shows everything.
 SHOWN: dict[Bandwidth, frozenset[str]] = {
-    "medium": _ALWAYS | _SAID | _OUTCOME | _WORK | {"summary_message", "approval_response_message"},
+    "medium": _ALWAYS | _SAID | _OUTCOME | _WORK | {"summary_message"},
     "low": _ALWAYS | _SAID | _OUTCOME,
     "minimal": _ALWAYS,
 }
@@ -59,6 +66,22 @@ def ping(conversation_id: uuid.UUID, cursor: Cursor) -> bytes:
     """Return a keep-alive, which also tells where the viewer stands."""
     frame = frames.base_frame("ping", message_id=f"ping-{uuid.uuid4()}", date=timezone.now())
     return tagged(frames.dump(frame), conversation_id, cursor)
+
+
+def agent_ping(agent_id: uuid.UUID, after: str) -> bytes:
+    """Return a keep-alive of an agent's stream, with what a viewer comes back with."""
+    frame = frames.base_frame("ping", message_id=f"ping-{uuid.uuid4()}", date=timezone.now())
+    return frames.dump({**frame, "agent_id": ids.make(ids.AGENT, agent_id), "after": after})
+
+
+def is_run_end(json_text: bytes) -> bool:
+    """Tell whether a frame is the last one of a run."""
+    return json_text.startswith(f'{{"message_type":"{ENDED}"'.encode())
+
+
+def with_after(json_text: bytes, after: str) -> bytes:
+    """Add what a viewer of an agent comes back with."""
+    return json_text[:-1] + f',"after":"{after}"}}'.encode()
 
 
 def run_started(run: Run) -> frames.Frame:

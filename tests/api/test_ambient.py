@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 
 from agents.models import ApiKey
 from agents.services.keys import revoke_key
@@ -273,6 +275,70 @@ def test_without_wake_ups_a_new_turn_is_found_at_the_next_ping(
         send(api, conversation)
         viewer.wait_until(ENDED)
     assert viewer.types()[0] == STARTED
+
+
+def test_a_message_that_waited_is_seen_when_its_turn_comes(
+    api: Api, conversation: str, provider: Any
+) -> None:
+    gate = threading.Event()
+    provider.enqueue(Reply(text="one", before=lambda request: gate.wait(20)), "two")
+    first = threading.Thread(target=send, args=(api, conversation, "a"))
+    second = threading.Thread(
+        target=send, args=(api, conversation, "b"), kwargs={"when_busy": "queue"}
+    )
+    with watching(api, conversation) as viewer:
+        first.start()
+        viewer.wait_until("user_message")
+        second.start()
+        wait_for(lambda: Run.objects.filter(status="waiting").exists())
+        assert viewer.types() == [STARTED, "user_message"]
+        gate.set()
+        viewer.wait_until(ENDED, 2)
+    first.join(), second.join()
+    assert [f["content"] for f in viewer.frames if f["message_type"] == "user_message"] == [
+        "a",
+        "b",
+    ]
+    assert viewer.frames[-1]["cursor"] == 2 * RUN_SPAN + RUN_END
+
+
+def test_what_one_client_is_asked_and_answers_is_seen_by_the_others(
+    api: Api, conversation: str, provider: Any
+) -> None:
+    tool = {"name": "shell", "description": "run", "parameters": {"type": "object"}}
+    provider.enqueue(Reply(tool_calls=[Call("shell", {}, id="call_1")]), "done")
+    returned = {"type": "tool", "tool_call_id": "call_1", "tool_return": "ok", "status": "success"}
+    answer = [{"type": "approval", "approvals": [returned]}]
+    with watching(api, conversation, "?bandwidth=low") as viewer:
+        send(api, conversation, client_tools=[tool])
+        viewer.wait_until(ENDED)
+        assert viewer.frames[-1]["stop_reason"] == "requires_approval"
+        send(api, conversation, input=None, messages=answer, client_tools=[tool])
+        viewer.wait_until(ENDED, 2)
+    kinds = viewer.types()
+    assert "approval_request_message" in kinds[: kinds.index(ENDED)]
+    assert kinds[kinds.index(ENDED) + 1 :][:2] == [STARTED, "approval_response_message"]
+    assert viewer.text() == "done"
+
+
+def test_a_turn_that_runs_during_the_upgrade_can_be_watched(idle_api: Api) -> None:
+    agent = idle_api.post("/v1/agents", {"name": "a"}).json()["id"]
+    made = idle_api.post(f"/v1/conversations?agent_id={agent}", {}).json()["id"]
+    with watching(idle_api, made) as viewer:  # leaves with the turn still queued
+        thread = threading.Thread(
+            target=idle_api.post,
+            args=(f"/v1/conversations/{made}/messages", {"input": "x"}),
+            kwargs={"is_endless": True},
+        )
+        thread.start()
+        viewer.wait_until("user_message")
+        thread.join()
+    Run.objects.update(event_number=None)
+    Conversation.objects.update(last_event_number=0)
+    import_module("conversations.migrations.0004_run_event_number").number_live_runs(apps, None)
+    with watching(idle_api, made) as viewer:
+        viewer.wait_until("user_message")
+    assert viewer.cursor == RUN_SPAN + 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any
 
@@ -14,11 +16,14 @@ from agents.actor import first_user
 from agents.models import ApiKey, User
 from agents.services.keys import revoke_key
 from conversations.api import sockets
+from souveraine.events.hub import get_hub
+from souveraine.events.wakeups import get_wakeups
 from souveraine.testing import cast
-from tests.api.test_ambient import CLOSED, ENDED, conversation, fast_pings, send
+from souveraine.testing.fake_provider import Reply
+from tests.api.test_ambient import CLOSED, ENDED, STARTED, conversation, fast_pings, send
 from tests.api.test_auth import FOREIGN, OWN
 from tests.api.viewers import connected, watching
-from tests.conftest import Api
+from tests.conftest import Api, wait_for
 
 __all__ = ["conversation", "fast_pings"]  # fixtures
 UNKNOWN = "conv-00000000-0000-4000-8000-000000000000"
@@ -175,3 +180,99 @@ async def test_a_reader_that_does_not_read_is_closed(monkeypatch: pytest.MonkeyP
     await sockets.Socket(lambda scope: Endless())({"path": "/ws"}, receive, send_stuck)
     assert [m["type"] for m in sent] == ["websocket.accept", "websocket.send", "websocket.close"]
     assert sent[-1]["code"] == sockets.TOO_SLOW
+
+
+def test_an_agents_socket_carries_all_its_conversations(
+    api: Api, agent: dict[str, Any], conversation: str, provider: Any
+) -> None:
+    send(api, conversation, "before")
+    path = f"agents/{agent['id']}/"
+    with connected(api, path) as socket:
+        send(api, conversation, "one")
+        other = api.post(f"/v1/conversations?agent_id={agent['id']}", {}).json()["id"]
+        with watching(api, other) as stream:
+            send(api, other, "two")
+            stream.wait_until(ENDED), socket.wait_until(ENDED, 2)
+    said = [
+        (f["conversation_id"], f["content"])
+        for f in socket.frames
+        if f["message_type"] == "user_message"
+    ]
+    assert said == [(conversation, "one"), (other, "two")]
+    of_other = [{k: v for k, v in f.items() if k != "after"} for f in socket.frames]
+    assert [f for f in of_other if f["conversation_id"] == other] == stream.frames
+    first_end = socket.types().index(ENDED)
+    missed = api.post(f"/v1/conversations?agent_id={agent['id']}", {}).json()["id"]
+    send(api, missed, "three")  # a conversation that the viewer has never heard of
+    send(api, conversation, "four")
+    with connected(api, f"{path}?after={socket.frames[first_end]['after']}") as again:
+        again.wait_until(ENDED, 3)
+    assert sorted(f["content"] for f in again.frames if f["message_type"] == "user_message") == [
+        "four",
+        "three",
+        "two",
+    ]
+    with connected(api, f"{path}?after={socket.all_frames[0]['after']}&bandwidth=minimal") as all_:
+        all_.wait_until(ENDED, 4)
+    assert set(all_.types()) == {STARTED, ENDED}
+    with connected(api, f"{path}?after={all_.frames[-1]['after']}") as nothing:
+        send(api, other, "five")
+        nothing.wait_until(ENDED)
+    assert nothing.types().count(STARTED) == 1
+
+
+def test_turns_at_once_reach_an_agents_socket_each_in_order(
+    api: Api, agent: dict[str, Any], provider: Any
+) -> None:
+    made = [
+        api.post(f"/v1/conversations?agent_id={agent['id']}", {}).json()["id"] for _ in range(4)
+    ]
+    with connected(api, f"agents/{agent['id']}/") as socket:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda c: [send(api, c, str(n)) for n in range(3)], made))
+        socket.wait_until(ENDED, 12)
+    for name in made:
+        mine = [f for f in socket.frames if f["conversation_id"] == name]
+        cursors = [f["cursor"] for f in mine]
+        assert cursors == sorted(set(cursors))
+        texts = [f["content"] for f in mine if f["message_type"] == "user_message"]
+        assert texts == ["0", "1", "2"]
+
+
+def test_an_agents_socket_ends_with_the_agent_and_refuses_what_it_did_not_give(
+    api: Api, agent: dict[str, Any]
+) -> None:
+    path = f"agents/{agent['id']}/"
+    for after in ("x", "1", "W10", "WzEsMl0", "bnVsbA"):
+        with connected(api, f"{path}?after={after}") as refused:
+            assert refused.wait_until_over().code == 4400, after
+    with connected(api, path, cast.charlie().headers) as stranger:
+        assert stranger.wait_until_over().code == 4404
+    with connected(api, path) as socket:
+        api.delete(f"/v1/agents/{agent['id']}")
+        assert socket.wait_until_over().code == sockets.DELETED
+    assert socket.frames[-1]["reason"] == "deleted"
+
+
+def test_viewers_who_have_left_leave_nothing_behind(
+    api: Api, agent: dict[str, Any], conversation: str, provider: Any
+) -> None:
+    provider.enqueue(Reply(text="one two", error_after=1, hangs=True))
+    sender = threading.Thread(target=send, args=(api, conversation))
+    with (
+        connected(api, f"agents/{agent['id']}/") as of_agent,
+        connected(api, f"conversations/{conversation}/") as of_one,
+        watching(api, conversation) as stream,
+    ):
+        sender.start()
+        for viewer in (of_agent, of_one, stream):
+            viewer.wait_until("assistant_message")
+
+    async def left() -> tuple[int, int, set[str]]:
+        tasks = {task.get_name() for task in asyncio.all_tasks()}
+        ours = {name for name in tasks if name.startswith(("scout", "socket", "wake-ups"))}
+        return get_hub().subscription_count, len(get_wakeups()._watchers), ours
+
+    wait_for(lambda: api.run(left()) == (1, 0, set()))  # the sender's own
+    assert api.post(f"/v1/conversations/{conversation}/cancel").status == 200
+    sender.join()
