@@ -35,8 +35,9 @@ from conversations.ambient import (
     start_of,
 )
 from conversations.api.base import ApiView
+from conversations.api.following import rebuilt_events
 from conversations.api.reading import read
-from conversations.api.streams import ENDED_WITHOUT_EVENTS_SECONDS, rebuilt_events
+from conversations.api.streams import ENDED_WITHOUT_EVENTS_SECONDS
 from conversations.models import Run
 from conversations.services.accept import PING_SEQ
 from conversations.services.runs import has_ended

@@ -18,6 +18,7 @@ from conversations.api.conversations import (
     list_messages,
     list_messages_of_agent,
 )
+from conversations.api.following import MAX_CURSOR, cursor_of
 from conversations.api.incoming import incoming_messages, turn_options
 from conversations.api.streams import JsonAnswer, RefusedStream, SseStream
 from conversations.composition import server
@@ -31,6 +32,7 @@ from souveraine.api.validation import failed, parse_body, parse_id
 from souveraine.errors import (
     InvalidArgument,
     InvalidToolCallIds,
+    NotFound,
     NothingPending,
     PendingApproval,
     ValidationFailed,
@@ -47,7 +49,7 @@ class FollowStream(Body):
     agent_id: str | None = None
     run_id: str | None = None
     otid: str | None = None
-    starting_after: int = Field(default=0, ge=0)
+    starting_after: int = Field(default=0, ge=0, le=MAX_CURSOR)
     include_pings: bool | None = True
 
 
@@ -216,13 +218,19 @@ class ConversationStreamView(ApiView):
         return hand_over(
             request,
             SseStream(
-                run.pk, follow.starting_after, include_pings=follow.include_pings is not False
+                run.pk,
+                cursor_of(request, follow.starting_after),
+                include_pings=follow.include_pings is not False,
             ),
         )
 
     def _followed(self, conversation: Conversation, follow: FollowStream) -> Run:
         if follow.run_id:
-            return get_run(self.actor, parse_id(ids.RUN, follow.run_id, source="body"))
+            run_id = parse_id(ids.RUN, follow.run_id, source="body")
+            named = get_run(self.actor, run_id)
+            if named.conversation_id != conversation.pk:
+                raise NotFound(f"run-{run_id} is not a run of conversation conv-{conversation.pk}.")
+            return named
         run = run_of_otid(conversation, follow.otid) if follow.otid else active_run(conversation)
         if run is None:
             raise InvalidArgument(NO_ACTIVE_RUN)

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from conversations.api.base import ApiView, cursor, message_cursor
 from conversations.api.bodies import Body
+from conversations.api.following import cursor_of
 from conversations.api.messages import FollowStream
 from conversations.api.streams import SseStream
 from conversations.metrics import run_metrics
@@ -205,7 +206,9 @@ class RunStreamView(ApiView):
         follow = parse_body(FollowStream, request)
         run = get_run(self.actor, parse_id(ids.RUN, run_id))
         spec = SseStream(
-            run.pk, follow.starting_after, include_pings=follow.include_pings is not False
+            run.pk,
+            cursor_of(request, follow.starting_after),
+            include_pings=follow.include_pings is not False,
         )
         return hand_over(request, spec)
 

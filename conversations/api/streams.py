@@ -14,17 +14,17 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
+from conversations.api.following import Beginning, beginning_of, rebuilt_events
 from conversations.api.reading import read
 from conversations.models import Run
 from conversations.selectors import run_messages
-from conversations.services.accept import PING_SEQ
 from conversations.services.runs import has_ended
 from conversations.wire import frames
 from souveraine.api.handoff import StreamSender
 from souveraine.errors import PROVIDER_STATUS
 from souveraine.events import sse
 from souveraine.events.hub import get_hub
-from souveraine.events.log import Event, exists_async
+from souveraine.events.log import Event
 
 logger = logging.getLogger(__name__)
 ENDED_WITHOUT_EVENTS_SECONDS = (
@@ -44,16 +44,23 @@ class SseStream:
     is_foreground: bool = False  # a cancelled one ends without [DONE], as on the old server
 
     async def run(self, send: StreamSender) -> None:
-        """Send until the run's `end`; keep-alive pings in silence."""
-        is_gone = not await exists_async(self.run_id) and await read(has_ended, self.run_id)
+        """Send until the run's `end`; keep-alive pings in silence. Raises Expired and InvalidArgument."""
+        beginning = await beginning_of(self.run_id, self.after)
         await send.start(200, sse.HEADERS)
-        if is_gone:
-            rebuilt = [e for e in await read(rebuilt_events, self.run_id) if e.seq > self.after]
-            await send.body(b"".join(self._encode(event) for event in rebuilt), more=False)
-            return
-        last_seq, silent_since_end = self.after, 0.0
+        if beginning.events is not None:
+            await self._send_stored(send, beginning.events)
+        else:
+            await self._follow(send, beginning)
+
+    async def _send_stored(self, send: StreamSender, events: list[Event]) -> None:
+        await send.body(
+            b"".join(self._encode(event, is_stored=True) for event in events), more=False
+        )
+
+    async def _follow(self, send: StreamSender, beginning: Beginning) -> None:
+        last_seq, silent_since_end = beginning.seq, 0.0
         interval = settings.CONFIG["SOUVERAINE_PING_SECONDS"]
-        async with get_hub().subscribe(self.run_id, self.after) as subscription:
+        async with get_hub().subscribe(self.run_id, last_seq) as subscription:
             while True:
                 events = await subscription.next(interval)
                 if events is None:
@@ -67,16 +74,22 @@ class SseStream:
                 last_seq = events[-1].seq
                 out = b"".join(self._encode(event) for event in events)
                 is_end = events[-1].kind == "end"
+                if beginning.is_whole_at_end:
+                    if is_end:
+                        await self._send_stored(send, await read(rebuilt_events, self.run_id))
+                        return
+                    continue
                 if out or is_end:
                     await send.body(out, more=not is_end)
                 if is_end:
                     return
 
-    def _encode(self, event: Event) -> bytes:
+    def _encode(self, event: Event, *, is_stored: bool = False) -> bytes:
         if event.kind == "end":
             is_cancelled = json.loads(event.data or b"{}").get("stop_reason") == "cancelled"
             return b"" if is_cancelled and self.is_foreground else sse.DONE
-        data = event.data.replace(b'"seq_id":null', b'"seq_id":%d' % event.seq, 1)
+        number = b"null" if is_stored else b"%d" % event.seq
+        data = event.data.replace(b'"seq_id":null', b'"seq_id":' + number, 1)
         if event.kind == "error":
             return sse.error_frame(data)
         if event.kind == "ping":
@@ -139,21 +152,8 @@ class JsonAnswer:
                 if events and events[-1].kind == "end":
                     break
         status, body = await read(answer_of, self.run_id, self.message_types)
-        await send.json(status, body)
-
-
-def rebuilt_events(run_id: uuid.UUID) -> list[Event]:
-    """Return an ended run's events out of its rows: the stream itself is kept for three hours only."""
-    run = Run.objects.filter(pk=run_id).first()
-    if run is None:
-        entries = frames.terminal_entries(run_id, "cancelled", {}, None)
-    else:
-        entries = [
-            ("frame", frames.dump(frame))
-            for frame in frames.frames_of_all(run_messages(run), is_turn=True)
-        ]
-        entries += frames.terminal_entries(run_id, run.stop_reason or "error", run.usage, run.error)
-    return [Event(seq, kind, data) for seq, (kind, data) in enumerate(entries, PING_SEQ + 1)]
+        # An SDK's silent repetition would store the message and ask the model once more.
+        await send.json(status, body, {"X-Should-Retry": "false"} if status >= 400 else None)
 
 
 def answer_of(run_id: uuid.UUID, message_types: list[str] | None) -> tuple[int, dict[str, Any]]:

@@ -29,6 +29,7 @@ from souveraine.events.log import Event, RunId, parse_entries, stream_key
 log = logging.getLogger(__name__)
 
 QUEUE_EVENTS = 1_000  # per subscriber; above it, it is refilled from Redis at its own pace
+QUEUE_BYTES = 1 << 20  # likewise: a tool's return may be large
 CATCH_UP_EVENTS = 500  # per XRANGE
 READ_EVENTS = 100  # per stream and XREAD
 BLOCK_SECONDS = 5.0
@@ -63,6 +64,7 @@ class Subscription:
         self.last_seq = after  # the newest seq in the queue or given out
         self._hub = hub
         self._queue: deque[Event] = deque()
+        self._queued_bytes = 0
         self._ready = asyncio.Event()
         self.is_live = self.is_closed = False
 
@@ -86,6 +88,7 @@ class Subscription:
             return None
         events = list(self._queue)
         self._queue.clear()
+        self._queued_bytes = 0
         return events
 
     async def __aiter__(self) -> AsyncIterator[list[Event]]:
@@ -119,10 +122,12 @@ class Subscription:
     def deliver(self, events: list[Event]) -> bool:
         """Take events from the shared reader; False, and nothing taken, when the queue is full."""
         fresh = [event for event in events if event.seq > self.last_seq]
-        if len(self._queue) + len(fresh) > QUEUE_EVENTS:
+        size = self._queued_bytes + sum(len(event.data) for event in fresh)
+        if len(self._queue) + len(fresh) > QUEUE_EVENTS or size > QUEUE_BYTES:
             return False
         if fresh:
             self._queue.extend(fresh)
+            self._queued_bytes = size
             self.last_seq = fresh[-1].seq
             self._ready.set()
         return True

@@ -282,6 +282,15 @@ async def fence_off_async(run_id: RunId, fence: int, *, url: str | None = None) 
         raise outcome
 
 
+async def ends_async(run_id: RunId, *, url: str | None = None) -> tuple[Event | None, Event | None]:
+    """Return the oldest and the newest event that Redis keeps of the run; None, None without any."""
+    pipeline = async_client(url).pipeline(transaction=False)
+    pipeline.xrange(stream_key(run_id), "-", "+", 1)
+    pipeline.xrevrange(stream_key(run_id), "+", "-", 1)
+    first, last = [parse_entries(raw) for raw in await pipeline.execute()]
+    return (first[0], last[0]) if first and last else (None, None)
+
+
 def exists(run_id: RunId, *, url: str | None = None) -> bool:
     """Tell whether Redis still has events of the run."""
     return bool(sync_client(url).exists(stream_key(run_id)))

@@ -33,7 +33,13 @@ def _free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def daphne_port(shared_redis_url: str) -> Iterator[int]:
+def daphne_port(daphne: tuple[int, int]) -> int:
+    return daphne[0]
+
+
+@pytest.fixture(scope="module")
+def daphne(shared_redis_url: str) -> Iterator[tuple[int, int]]:
+    """Port and process id."""
     port = _free_port()
     environment = {**os.environ, "SOUVERAINE_TEST_REDIS_URL": shared_redis_url}
     environment["ASGI_THREADS"] = "4"
@@ -51,7 +57,7 @@ def daphne_port(shared_redis_url: str) -> Iterator[int]:
             assert process.poll() is None, "daphne did not start"
             assert time.monotonic() < deadline, "daphne does not listen"
             time.sleep(0.05)
-    yield port
+    yield port, process.pid
     process.terminate()
     process.wait(20)
 
@@ -186,3 +192,46 @@ async def test_a_client_that_does_not_read_makes_the_sender_wait_and_loses_nothi
             assert piece, received
             received += piece.count(b"|")
     assert received == total
+
+
+FRAMES, FRAME_BYTES = 4_000, 4_000
+
+
+def memory_bytes(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+
+def read_to_end(slow: socket.socket) -> bytes:
+    parts = [b""]
+    slow.settimeout(10)
+    while b"data: {}" not in parts[-1]:
+        parts.append(slow.recv(1 << 20))
+    slow.close()
+    return b"".join(parts)
+
+
+async def test_clients_that_do_not_read_cost_little_and_lose_nothing(
+    daphne: tuple[int, int], client: httpx.AsyncClient, run_id: Any
+) -> None:
+    port, pid = daphne
+    followers = (await state_of(client)).get("followers", 0)
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
+    for opened in slow:
+        opened.sendall(f"GET /runs/{run_id} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    fast = asyncio.create_task(client.get(f"/runs/{run_id}"))
+    await log.append_async(run_id, 1, [("frame", b"0")])
+    while (await state_of(client))["followers"] < followers + 5:
+        await asyncio.sleep(0.01)
+    before = memory_bytes(pid)
+    for first in range(0, FRAMES, 100):
+        entries = [("frame", b"%0*d" % (FRAME_BYTES, first + n)) for n in range(100)]
+        await log.append_async(run_id, 1, entries)
+    await log.append_async(run_id, 1, [(log.END, b"{}")])
+    numbers = [int(frame.data) for frame in sse.decode((await fast).content)[:-1]]
+    assert numbers == [0, *range(FRAMES)], "others are not held up"
+    # Unbounded, each of the four would hold 15 MB.
+    assert memory_bytes(pid) - before < 25_000_000
+    for opened in slow:
+        text = await asyncio.to_thread(read_to_end, opened)
+        assert text.count(b"data: ") == FRAMES + 2

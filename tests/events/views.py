@@ -126,6 +126,7 @@ class Follows:
 
     async def run(self, send: StreamSender) -> None:
         await send.start(200, sse.HEADERS)
+        STATE["followers"] += 1
         async with get_hub().subscribe(self.run_id) as subscription:
             async for events in subscription:
                 await send.body(b"".join(sse.data_frame(event.data) for event in events))
