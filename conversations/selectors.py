@@ -201,8 +201,9 @@ def active_run(conversation: Conversation) -> Run | None:
 
 def unended_runs(conversation: Conversation) -> QuerySet[Run]:
     """Return the conversation's live run and those that wait behind it, in order."""
+    # A decision overtakes what waits, so places are compared among the waiting only ("waiting" sorts last).
     return Run.objects.filter(conversation=conversation, status__in=UNENDED).order_by(
-        "first_sequence"
+        "status", "first_sequence"
     )
 
 

@@ -226,7 +226,7 @@ def _must_wait(conversation: Conversation, options: TurnOptions, *, is_retry: bo
     if is_pending and not may_wait and not is_retry:
         raise approvals.pending_error(conversation)
     ahead = Run.objects.filter(conversation=conversation, status__in=UNENDED)
-    first = ahead.order_by("first_sequence").first()
+    first = ahead.order_by("status", "first_sequence").first()  # "waiting" sorts last
     if first is not None and not may_wait:
         raise ConversationBusy(f"run-{first.pk}")
     return first is not None or (may_wait and is_pending)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from django.utils import timezone
 
-from conversations.models import Run
+from conversations.models import Run, RunStatus
 from conversations.models.run import UNENDED
 from conversations.services.closing import try_close
 from conversations.services.runs import cancel_queued, cancel_waiting
@@ -28,7 +28,11 @@ def cancel_runs(runs: Iterable[Run]) -> dict[str, str]:
     run before would activate them. Idempotent.
     """
     asked = {}
-    for run in sorted(runs, key=lambda run: run.first_sequence, reverse=True):
+
+    def place(run: Run) -> tuple[bool, int]:
+        return run.status == RunStatus.WAITING, run.first_sequence
+
+    for run in sorted(runs, key=place, reverse=True):
         live = Run.objects.filter(pk=run.pk, status__in=UNENDED)
         if not live.update(cancel_requested_at=timezone.now()):
             continue

@@ -154,11 +154,28 @@ def sweep_in_thread() -> None:
         connections.close_all()
 
 
-def test_a_send_while_an_approval_is_pending_waits(idle_api: Api) -> None:
+def test_a_send_while_an_approval_is_pending_waits_and_the_decision_overtakes_it(
+    idle_api: Api,
+) -> None:
     agent = make_agent(idle_api)
     end(claim(accept(idle_api, agent, "one")), "requires_approval")
+    conversation = Conversation.objects.get()
     Conversation.objects.update(pending_message_id=Run.objects.get().pk)
-    queue(idle_api, agent)
+    waits = queue(idle_api, agent)
+    decision = Run.objects.create(
+        conversation=conversation,
+        agent_id=waits.agent_id,
+        first_sequence=waits.first_sequence + 5,
+        event_number=9,
+    )
+    busy = idle_api.post(f"/v1/agents/{agent['id']}/messages", {"input": "x"})
+    assert busy.status == 409
+    Conversation.objects.update(pending_message_id=None)
+    busy = idle_api.post(f"/v1/agents/{agent['id']}/messages", {"input": "x"})
+    assert busy.json()["run_id"] == f"run-{decision.pk}", "the live one is named"
+    path = f"/v1/conversations/default/cancel?agent_id={agent['id']}"
+    assert set(idle_api.post(path).json()) == {f"run-{decision.pk}", f"run-{waits.pk}"}
+    assert Run.objects.get(pk=waits.pk).event_number is None, "it never got its turn"
 
 
 def test_one_that_waits_is_followed_and_cancelled(idle_api: Api, post: Any) -> None:
