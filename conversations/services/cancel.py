@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 
-from django.utils import timezone
+from django.db.models.functions import Now
 
 from conversations.models import Run, RunStatus
 from conversations.models.run import UNENDED
@@ -34,7 +34,7 @@ def cancel_runs(runs: Iterable[Run]) -> dict[str, str]:
 
     for run in sorted(runs, key=place, reverse=True):
         live = Run.objects.filter(pk=run.pk, status__in=UNENDED)
-        if not live.update(cancel_requested_at=timezone.now()):
+        if not live.update(cancel_requested_at=Now()):
             continue
         asked[f"run-{run.pk}"] = "cancelled"
         current = Run.objects.select_related("agent").filter(pk=run.pk).first()

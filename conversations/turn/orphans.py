@@ -13,7 +13,6 @@ from datetime import timedelta
 
 from django.db.models import Q
 from django.db.models.functions import Now
-from django.utils import timezone
 from redis.exceptions import RedisError
 
 from conversations.models import Message, Run, RunStatus
@@ -34,7 +33,7 @@ PAGE = 2000
 
 def end_unanswered_cancels() -> None:
     """End the runs whose worker has not answered a cancel in time."""
-    _end_cancelled(Q(cancel_requested_at__lt=timezone.now() - ANSWER_WITHIN))
+    _end_cancelled(Q(cancel_requested_at__lt=Now() - ANSWER_WITHIN))
 
 
 def release_expired() -> list[uuid.UUID]:
