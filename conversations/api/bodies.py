@@ -225,6 +225,14 @@ class ClientTool(Body):
         }
 
 
+class ClientSkill(Body):
+    """ClientSkillSchema: a skill that lies at the client; the model is told of it."""
+
+    name: ShortText
+    description: LongText
+    location: LongText
+
+
 class SendMessage(Body):
     """The body of every send endpoint: exactly one of `messages`, `input` and the seed's `message` (K8)."""
 
@@ -243,6 +251,7 @@ class SendMessage(Body):
     override_system: LongText | None = Field(default=None, alias="override_system")
     include_compaction_messages: bool = False
     client_tools: Annotated[list[ClientTool], Field(max_length=256)] | None = None
+    client_skills: Annotated[list[ClientSkill], Field(max_length=1000)] | None = None
 
     @field_validator("client_tools")
     @classmethod

@@ -91,4 +91,5 @@ def turn_options(body: SendMessage, *, run_type: str, is_streaming: bool) -> Tur
         include_return_message_types=body.include_return_message_types,
         include_compaction_messages=body.include_compaction_messages,
         client_tools=[tool.as_schema() for tool in body.client_tools or ()],
+        client_skills=[skill.model_dump() for skill in body.client_skills or ()],
     )

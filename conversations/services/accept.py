@@ -60,6 +60,7 @@ class TurnOptions:
     include_return_message_types: list[str] | None = None
     include_compaction_messages: bool = False
     client_tools: list[dict[str, Any]] = field(default_factory=list)
+    client_skills: list[dict[str, str]] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
 
     def as_request(self) -> dict[str, Any]:
@@ -74,6 +75,7 @@ class TurnOptions:
             "include_compaction_messages": self.include_compaction_messages,
             **({"has_callback": True} if self.callback_url else {}),
             **({"client_tools": self.client_tools} if self.client_tools else {}),
+            **({"client_skills": self.client_skills} if self.client_skills else {}),
             **self.extra,
         }
 

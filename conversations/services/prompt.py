@@ -59,6 +59,15 @@ def compile_system(agent: Agent, conversation: Conversation, blocks: list[Block]
     )
 
 
+def skills_text(skills: list[dict[str, str]]) -> str:
+    """Return what is added to the system prompt of a request that names skills of its client, else ""."""
+    if not skills:
+        return ""
+    lines = [f"- {s['name']} ({s['location']}): {s['description']}" for s in skills]
+    listed = "\n".join(lines)
+    return f"\n\n<available_skills>\nSkills at the client, loaded by its tools:\n\n{listed}\n</available_skills>"
+
+
 def is_current(conversation: Conversation) -> bool:
     """Tell whether the stored system message was compiled from the present ingredients."""
     agent = conversation.agent

@@ -14,7 +14,12 @@ from agents.providers.base import ChatMessage, ChatRequest
 from agents.providers.capabilities import without_images
 from agents.services.memory import sync_blocks
 from conversations.models import Conversation, Message
-from conversations.services.prompt import SYSTEM_SEQUENCE, ensure_system_message, is_current
+from conversations.services.prompt import (
+    SYSTEM_SEQUENCE,
+    ensure_system_message,
+    is_current,
+    skills_text,
+)
 from conversations.services.runs import fenced
 from conversations.services.summaries import common_length
 from conversations.services.tokens import (
@@ -106,7 +111,7 @@ def draft_prompt(context: TurnContext) -> Draft:
     override = run.request.get("override_system")
     system = (
         override or Message.objects.get(conversation=conversation, sequence=SYSTEM_SEQUENCE).text
-    )
+    ) + skills_text(run.request.get("client_skills") or [])
     schemas = context.schemas
     window = load_window(conversation)
     return Draft(

@@ -121,6 +121,19 @@ def test_client_tool_in_token_mode_as_on_the_old_server(
     assert (response["otid"], response["step_id"], response["approve"]) == (None, None, None)
 
 
+def test_the_model_is_told_of_the_clients_skills(
+    api: Api, agent: dict[str, Any], provider: Any
+) -> None:
+    skill = {"name": "deploy", "description": "Ships it.", "location": ".skills/deploy/SKILL.md"}
+    assert send(api, agent, "hi", client_skills=[skill]).status == 200
+    assert (
+        "- deploy (.skills/deploy/SKILL.md): Ships it." in provider.requests[0].messages[0].content
+    )
+    assert send(api, agent, "hi").status == 200
+    assert "deploy" not in provider.requests[1].messages[0].content
+    assert send(api, agent, "hi", client_skills=[{"name": "x"}]).status == 422
+
+
 def test_denial_approval_and_what_the_model_sees(
     api: Api, guarded: dict[str, Any], provider: Any
 ) -> None:
