@@ -10,7 +10,7 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_ready, worker_shutting_down
 from django.conf import settings
-from django.db import close_old_connections
+from django.db import connections
 
 from agents.providers import registry
 from conversations.services.dispatch import TASK
@@ -35,7 +35,7 @@ def run_turn(run_id: str) -> None:
     try:
         turn_worker().execute(uuid.UUID(run_id))
     finally:
-        close_old_connections()
+        connections.close_all()  # there may be hundreds of these threads
 
 
 @worker_ready.connect

@@ -6,10 +6,11 @@ import os
 
 from channels.routing import ProtocolTypeRouter
 from django.conf import settings
-from django.core.asgi import get_asgi_application
+
+from souveraine.api.handler import get_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "souveraine.settings")
-django_application = get_asgi_application()  # sets Django up, which the import below needs
+django_application = get_application()  # sets Django up, which the import below needs
 
 from conversations.api.sockets import websocket  # noqa: E402
 from souveraine.api.drain import drained  # noqa: E402

@@ -124,10 +124,12 @@ def _database() -> dict[str, Any]:
     if CONFIG["DATABASE_URL"]:
         parsed: dict[str, Any] = environ.Env.db_url_config(CONFIG["DATABASE_URL"])
         parsed["CONN_HEALTH_CHECKS"] = True
+        parsed["CONN_MAX_AGE"] = None
         return parsed
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": DATA_DIR / "database.sqlite3",
+        "CONN_MAX_AGE": None,  # threads come from pools: each keeps its connection
         "OPTIONS": {
             # Architecture §14: DEFERRED transactions gave lock errors by the hundred thousand.
             "transaction_mode": "IMMEDIATE",

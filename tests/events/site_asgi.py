@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 from channels.routing import ProtocolTypeRouter
-from django.core.asgi import get_asgi_application
+
+from souveraine.api.handler import get_application
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.events.site"
-django_application = get_asgi_application()
+django_application = get_application()
 
 from souveraine.api.drain import drained  # noqa: E402
 from souveraine.api.handoff import handoff, limit_body  # noqa: E402
