@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from typing import Any
 
 import httpx
@@ -166,3 +167,39 @@ def test_commands_make_a_key_and_an_administrator(server: Serve, client: Letta) 
         ):
             assert browser.get(f"/admin/{path}/").status_code == 200, path
         assert browser.get("/static/admin/css/base.css").status_code == 200
+
+
+def test_runs_and_steps_of_an_async_send(client: Letta) -> None:
+    agent = client.agents.create(
+        name="later", model="openai/double", memory_blocks=[{"label": "human", "value": "Bob"}]
+    )
+    tool = {"name": "memory_insert", "arguments": {"label": "human", "new_string": "Likes tea"}}
+    started = client.agents.messages.create_async(agent.id, messages=user("tea", tool=tool))
+    assert (started.status, started.background) == ("created", True)
+    deadline = time.monotonic() + 30
+    while (run := client.runs.retrieve(started.id)).status in ("created", "running"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert run.stop_reason == "end_turn"
+    listed = [r.id for r in client.runs.list(agent_id=agent.id, limit=1)]
+    assert listed == [run.id]
+    assert list(client.runs.list(active=True)) == []
+    messages = [m.message_type for m in client.runs.messages.list(run.id, limit=1)]
+    kinds = ["user_message", "tool_call_message", "tool_return_message", "assistant_message"]
+    assert messages == kinds
+    steps = list(client.runs.steps.list(run.id, limit=1))
+    assert [s.id for s in client.steps.list(agent_id=agent.id, limit=1)] == [s.id for s in steps]
+    assert len(steps) == 2
+    usage = client.runs.usage.retrieve(run.id)
+    assert usage.total_tokens == sum(s.total_tokens or 0 for s in steps)
+    first = steps[-1].id
+    assert client.steps.retrieve(first).run_id == run.id
+    assert (client.steps.metrics.retrieve(first).tool_execution_ns or 0) > 0
+    assert len(list(client.steps.messages.list(first, limit=2))) == 3
+    rated = client.steps.feedback.create(first, feedback="positive", tags=["good"])
+    assert (rated.feedback, rated.tags) == ("positive", ["good"])
+    assert [s.id for s in client.steps.list(feedback="positive", agent_id=agent.id)] == [first]
+    with pytest.raises(APIStatusError, match="public"):
+        client.agents.messages.create_async(
+            agent.id, messages=user("x"), callback_url="http://127.0.0.1:9/hook"
+        )
