@@ -11,6 +11,7 @@ from conversations.models import Run, RunStatus
 from conversations.models.run import UNENDED
 from conversations.services.closing import try_close
 from conversations.services.runs import cancel_queued, cancel_waiting
+from conversations.turn import orphans
 from souveraine.events.signals import publish
 
 CHANNEL = "cancel"
@@ -19,6 +20,11 @@ CHANNEL = "cancel"
 def notify_worker(run_id: uuid.UUID) -> None:
     """Tell the worker of the run, if it has one, to stop at once."""
     publish(CHANNEL, str(run_id))
+
+
+def _end_queued(run: Run) -> bool:
+    """End a run that is queued, for the first time or again after its worker died. Returns whether it was."""
+    return cancel_queued(run) if run.fence == 0 else orphans.end_queued(run)
 
 
 def cancel_runs(runs: Iterable[Run]) -> dict[str, str]:
@@ -38,7 +44,7 @@ def cancel_runs(runs: Iterable[Run]) -> dict[str, str]:
             continue
         asked[f"run-{run.pk}"] = "cancelled"
         current = Run.objects.select_related("agent").filter(pk=run.pk).first()
-        if current is not None and (cancel_waiting(current) or cancel_queued(current)):
+        if current is not None and (cancel_waiting(current) or _end_queued(current)):
             current.stop_reason = "cancelled"
             try_close(current)
         else:

@@ -59,6 +59,18 @@ def _end_cancelled(which: Q) -> None:
         try_close(run)
 
 
+def end_queued(run: Run) -> bool:
+    """End a queued run that an earlier worker had begun, keeping what that one has streamed.
+
+    Returns whether it was still queued. When the process dies on the way, the claim runs out like a worker's.
+    """
+    claimed = runs.claim(run.pk, f"cancel:{uuid.uuid4().hex[:8]}")
+    if claimed is None:
+        return False
+    _end(claimed)
+    return True
+
+
 def _end(run: Run) -> None:
     partial = _streamed_partial(run)
     with runs.fenced(run):

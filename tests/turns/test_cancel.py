@@ -185,6 +185,27 @@ def test_a_dead_workers_run_is_ended_in_its_name(
     assert texts(after)[-1] == ("assistant", "Hello there.")
 
 
+def test_a_run_that_is_queued_again_keeps_what_its_dead_worker_had_streamed(
+    idle_api: Api, new_worker: Any
+) -> None:
+    agent = make_agent(idle_api)
+    run = claim(accept(idle_api, agent))
+    lost = uuid.uuid4()
+    frame = base_frame(
+        "assistant_message", message_id=lost, date=timezone.now(), step_id=uuid.uuid4()
+    )
+    log.append(run.pk, run.fence, [("frame", dump({**frame, "content": "one two"}))])
+    Run.objects.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
+    assert sweeper.sweep() == [run.pk]
+    assert cancel(idle_api, agent).json() == {f"run-{run.pk}": "cancelled"}
+    assert Run.objects.get().status == RunStatus.CANCELLED
+    assert texts(run)[-1] == ("assistant", "one two")
+    kinds = [f["message_type"] for f in frames(run)]
+    assert kinds == ["assistant_message", "stop_reason"], "nothing is retracted"
+    new_worker().execute(run.pk)
+    assert len(frames(run)) == 2
+
+
 def test_a_dead_workers_open_calls_are_answered(idle_api: Api) -> None:
     agent = make_agent(idle_api)
     run = claim(accept(idle_api, agent))
