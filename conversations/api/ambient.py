@@ -140,10 +140,10 @@ class RunFeed:
         except RedisError:
             return False  # the hub waits for it to come back
 
-    def _shown(self, events: list[Event], base: int = LIVE_BASE) -> Batch:
-        batch = []
+    def _shown(self, events: list[Event], *, is_stored: bool = False) -> Batch:
+        batch, base = [], STORED_BASE if is_stored else LIVE_BASE
         for event in events:
-            data = wire.event_json(event, self._run, self._bandwidth)
+            data = wire.event_json(event, self._run, self._bandwidth, is_stored=is_stored)
             if data is not None:
                 batch.append(self._give(data, base + event.seq))
         return batch
@@ -154,9 +154,8 @@ class RunFeed:
         batch: Batch = []
         if LIVE_BASE + PING_SEQ < self.position < STORED_BASE or self._has_gap:
             batch += self._frame(wire.resync("stream_incomplete", self._run), STORED_BASE)
-        batch += self._shown(
-            [e for e in events if STORED_BASE + e.seq > self.position], STORED_BASE
-        )
+        unseen = [event for event in events if STORED_BASE + event.seq > self.position]
+        batch += self._shown(unseen, is_stored=True)
         return batch + self._frame(wire.run_ended(self._run, events[-1].data), RUN_END)
 
 

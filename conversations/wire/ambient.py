@@ -110,14 +110,19 @@ def _about(message_type: str, run: Run, **fields: Any) -> frames.Frame:
     return {"message_type": message_type, "run_id": ids.make(ids.RUN, run.pk), **fields}
 
 
-def event_json(event: Event, run: Run, bandwidth: Bandwidth) -> bytes | None:
+def event_json(
+    event: Event, run: Run, bandwidth: Bandwidth, *, is_stored: bool = False
+) -> bytes | None:
     """Return the frame of a stream's entry; None when it is not for viewers of this bandwidth.
 
-    Every frame names its run, also those that do not need to in a stream of one run.
+    Every frame names its run, also those that do not need to in a stream of one run. `is_stored` events were
+    made out of the rows: they have no number in the run's stream.
     """
     if event.kind not in ("frame", "error"):
         return None
-    data = event.data.replace(b'"seq_id":null', b'"seq_id":%d' % event.seq, 1)
+    data = event.data
+    if not is_stored:
+        data = data.replace(b'"seq_id":null', b'"seq_id":%d' % event.seq, 1)
     has_run = data.startswith(b'{"id":')
     if has_run and bandwidth == "high":
         return data

@@ -135,6 +135,7 @@ def test_a_turn_whose_stream_is_gone_is_told_out_of_its_rows(
         unseen.wait_until(ENDED)
     kinds = [STARTED, "user_message", "assistant_message", "stop_reason", "usage_statistics", ENDED]
     assert unseen.types() == kinds
+    assert unseen.frames[2]["seq_id"] is None  # it has no number in a stream that could be followed
     assert unseen.text() == "one two three"
     for place, frame in enumerate(unseen.frames):  # exact from anywhere, as often as one likes
         with watching(api, conversation, f"?after={frame['cursor']}") as again:

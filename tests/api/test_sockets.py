@@ -156,7 +156,9 @@ def test_what_a_client_says_is_ignored_unless_it_is_large(
         assert socket.wait_until_over().code == sockets.TOO_BIG
 
 
-async def test_a_reader_that_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_does_not_read_is_closed(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sockets, "SLOW_READER_SECONDS", 0.05)
     sent: list[dict[str, Any]] = []
 

@@ -64,18 +64,25 @@ def narrow_socket(server: Serve) -> socket.socket:
 
 
 def test_a_stream_and_a_socket_see_the_turn_of_a_third_client(server: Serve) -> None:
-    _, conversation = make_conversation(server)
+    agent, conversation = make_conversation(server)
     streamed: list[dict[str, Any]] = []
     path = f"conversations/{conversation}"
     reader = threading.Thread(target=read_stream, args=(server, f"{path}/events?after=0", streamed))
     reader.start()
-    with connect(socket_url(server, f"{path}/")) as watching:
+    with (
+        connect(socket_url(server, f"{path}/")) as watching,
+        connect(socket_url(server, f"agents/{agent}/")) as of_agent,
+    ):
+        assert json.loads(of_agent.recv(timeout=30))["message_type"] == "ping"
         sender = Stream(server, conversation, script("hello", words=20, delay_ms=20))
         sender.start()
         sender.wait_for("assistant_message")
         with connect(socket_url(server, f"{path}/")) as late:
             frames = read_to_the_end(watching)
             assert read_to_the_end(late) == frames
+            all_frames = read_to_the_end(of_agent)
+            assert all_frames[:-1] == frames[:-1]
+            assert all_frames[-1] == {**frames[-1], "after": all_frames[-1]["after"]}
     reader.join(60)
     sender.join(60)
     assert streamed == frames
