@@ -151,9 +151,13 @@ class JsonAnswer:
                     break
                 if events and events[-1].kind == "end":
                     break
-        status, body = await read(answer_of, self.run_id, self.message_types)
+        status, body = await read(self.answer)
         # An SDK's silent repetition would store the message and ask the model once more.
         await send.json(status, body, {"X-Should-Retry": "false"} if status >= 400 else None)
+
+    def answer(self) -> tuple[int, dict[str, Any]]:
+        """Return status and body for the ended run."""
+        return answer_of(self.run_id, self.message_types)
 
 
 def answer_of(run_id: uuid.UUID, message_types: list[str] | None) -> tuple[int, dict[str, Any]]:

@@ -15,6 +15,7 @@ from conversations.api import (
     runs,
     steps,
     tools,
+    windows,
 )
 
 AGENT = r"^agents/(?P<agent_id>[^/]+)"
@@ -44,6 +45,9 @@ urlpatterns = [
     re_path(
         rf"{AGENT}/approvals/(?P<tool_name>[^/]+)/?$", approvals.RememberedApprovalView.as_view()
     ),
+    re_path(rf"{AGENT}/summarize/?$", windows.AgentSummarizeView.as_view()),
+    re_path(rf"{AGENT}/(?:system-prompt/)?recompile/?$", windows.AgentRecompileView.as_view()),
+    re_path(rf"{AGENT}/context/?$", windows.AgentContextView.as_view()),
     re_path(rf"{AGENT}/?$", agents.AgentView.as_view()),
     re_path(r"^blocks/?$", blocks.BlocksView.as_view()),
     re_path(r"^blocks/count/?$", blocks.BlockCountView.as_view()),
@@ -54,6 +58,8 @@ urlpatterns = [
     re_path(rf"{CONVERSATION}/stream/?$", messages.ConversationStreamView.as_view()),
     re_path(rf"{CONVERSATION}/events/?$", ambient.ConversationEventsView.as_view()),
     re_path(rf"{CONVERSATION}/cancel/?$", runs.ConversationCancelView.as_view()),
+    re_path(rf"{CONVERSATION}/compact/?$", windows.ConversationCompactView.as_view()),
+    re_path(rf"{CONVERSATION}/recompile/?$", windows.ConversationRecompileView.as_view()),
     re_path(rf"{CONVERSATION}/?$", conversations.ConversationView.as_view()),
     re_path(r"^runs/?$", runs.RunsView.as_view()),
     re_path(r"^runs/active/?$", runs.ActiveRunsView.as_view()),

@@ -115,16 +115,21 @@ def accept_turn(
             raise
         raise ConversationBusy(f"run-{live.pk}") from None
     if accepted.is_new and accepted.run.status == RunStatus.QUEUED:
-        reached("after_accept")
         try:
-            _begin_stream(accepted.run)
+            hand_over_run(accepted.run)
         except RedisError as exc:
             raise _stored_but_unseen(accepted.run) from exc
-        announce(accepted.run.conversation_id, accepted.run.agent_id)
-        reached("before_enqueue")
-        enqueue(accepted.run.pk)
-        reached("after_enqueue")
     return accepted
+
+
+def hand_over_run(run: Run) -> None:
+    """Start the stream of a run that was just stored, and enqueue it. Raises RedisError."""
+    reached("after_accept")
+    _begin_stream(run)
+    announce(run.conversation_id, run.agent_id)
+    reached("before_enqueue")
+    enqueue(run.pk)
+    reached("after_enqueue")
 
 
 def _begin_stream(run: Run) -> None:

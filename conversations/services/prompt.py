@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+from django.db import transaction
 from django.utils import timezone
 
 from agents.models import Agent, Block
@@ -73,6 +74,34 @@ def is_current(conversation: Conversation) -> bool:
     agent = conversation.agent
     blocks = visible_blocks(agent, conversation)
     return _fingerprint(agent, blocks) == conversation.system_fingerprint
+
+
+def system_text(conversation: Conversation) -> str:
+    """Return the system prompt that the next model call would have; stores nothing."""
+    if is_current(conversation):
+        return Message.objects.get(conversation=conversation, sequence=SYSTEM_SEQUENCE).text
+    agent = conversation.agent
+    return compile_system(agent, conversation, visible_blocks(agent, conversation))
+
+
+def recompile_system(conversation: Conversation, *, is_dry_run: bool, is_forced: bool) -> str:
+    """Bring the stored system prompt up to the present memory and return it.
+
+    `is_forced`: also when nothing but the time has changed. `is_dry_run`: only return what it would be.
+    """
+    agent = conversation.agent
+    if is_dry_run and is_forced:
+        return compile_system(agent, conversation, visible_blocks(agent, conversation))
+    if is_dry_run:
+        return system_text(conversation)
+    with transaction.atomic():
+        locked = (
+            Conversation.objects.select_related("agent")
+            .select_for_update(of=("self",))
+            .get(pk=conversation.pk)
+        )
+        ensure_system_message(locked, force=is_forced)
+        return Message.objects.get(conversation=locked, sequence=SYSTEM_SEQUENCE).text
 
 
 def ensure_system_message(conversation: Conversation, *, force: bool = False) -> None:

@@ -173,9 +173,10 @@ def _count(run: Run, stop_reason: str, usage: dict[str, Any]) -> None:
         "message_count": F("message_count") + added,
         "last_run_completion": now,
         "updated_at": now,
-        "last_message_at": now,
     }
     is_turn = run.request.get("run_type") != COMPACTION
+    if is_turn:
+        values["last_message_at"] = now
     if is_turn and stop_reason in ("end_turn", "max_steps", "tool_rule"):
         values["turn_count"] = F("turn_count") + 1
     if tokens:

@@ -49,6 +49,24 @@ def is_answered(rows: Sequence[Message]) -> bool:
     return bool(rows) and rows[-1].role == Message.Role.ASSISTANT and not rows[-1].tool_calls
 
 
+def _starts(rows: Sequence[Message]) -> list[int]:
+    """Return where the window may begin: not between a call and its return.
+
+    A decision on a call may bring a user's message, which then stands between the two.
+    """
+    found: list[int] = []
+    open_calls: set[str] = set()
+    for index, row in enumerate(rows):
+        if row.role == Message.Role.ASSISTANT:
+            found.append(index)
+            open_calls = {call["id"] for call in row.tool_calls}
+        elif row.role == Message.Role.TOOL:
+            open_calls.discard(row.tool_call_id)
+        elif row.role not in FOLLOWERS and not open_calls:
+            found.append(index)
+    return found
+
+
 def choose_start(
     rows: Sequence[Message],
     costs: Sequence[int],
@@ -63,7 +81,7 @@ def choose_start(
     fits `most_tokens`; else what fits of it. A call is never parted from its return, and the newest
     message stays (with `may_empty` nothing has to stay once all is answered).
     """
-    starts = [i for i, row in enumerate(rows) if i and row.role not in FOLLOWERS]
+    starts = [i for i in _starts(rows) if i]
     if may_empty and is_answered(rows):
         starts.append(len(rows))
     if not starts:

@@ -65,6 +65,25 @@ ROUTES: dict[str, list[Route]] = {
         Route("GET", "agents/{agent}/core-memory/blocks/human"),
         Route("PATCH", "agents/{agent}/core-memory/blocks/human", {"value": "stolen"}),
     ],
+    r"^agents/(?P<agent_id>[^/]+)/summarize/?$": [
+        Route("POST", "agents/{agent}/summarize", {}, expected=400)
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/(?:system-prompt/)?recompile/?$": [
+        Route("POST", "agents/{agent}/recompile"),
+        Route("POST", "agents/{agent}/system-prompt/recompile?dry_run=true"),
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/context/?$": [
+        Route("GET", "agents/{agent}/context"),
+        Route("GET", "agents/{agent}/context?conversation_id={conversation}"),
+    ],
+    r"^conversations/(?P<conversation_id>[^/]+)/compact/?$": [
+        Route("POST", "conversations/{conversation}/compact", {}),
+        Route("POST", "conversations/default/compact", {"agent_id": "{agent}"}, expected=400),
+    ],
+    r"^conversations/(?P<conversation_id>[^/]+)/recompile/?$": [
+        Route("POST", "conversations/{conversation}/recompile"),
+        Route("POST", "conversations/default/recompile", {"agent_id": "{agent}"}),
+    ],
     r"^agents/(?P<agent_id>[^/]+)/messages/?$": [
         Route("GET", "agents/{agent}/messages"),
         Route("POST", "agents/{agent}/messages", MESSAGE),

@@ -203,3 +203,25 @@ def test_runs_and_steps_of_an_async_send(client: Letta) -> None:
         client.agents.messages.create_async(
             agent.id, messages=user("x"), callback_url="http://127.0.0.1:9/hook"
         )
+
+
+def test_compact_and_recompile(server: Serve, client: Letta) -> None:
+    agent = client.agents.create(
+        model="openai/double", memory_blocks=[{"label": "human", "value": "Name: Bob"}]
+    )
+    with pytest.raises(APIStatusError) as nothing:
+        client.agents.messages.compact(agent.id)
+    assert nothing.value.status_code == 400
+    for number in range(3):
+        client.agents.messages.create(agent.id, messages=user("hi", text=f"answer {number}"))
+    done = client.agents.messages.compact(agent.id, compaction_settings={"mode": "all"})
+    assert (done.num_messages_before, done.num_messages_after) == (7, 2)
+    assert done.summary
+    client.agents.messages.create(agent.id, messages=user("hi", text="and on"))
+    done = client.conversations.messages.compact("default", agent_id=agent.id)
+    assert done.num_messages_before == 4
+    kinds = [m.message_type for m in client.agents.messages.list(agent.id)]
+    assert kinds.count("summary_message") == 2
+    client.agents.blocks.update("human", agent_id=agent.id, value="Name: Eve")
+    assert "Name: Eve" in client.agents.recompile(agent.id)
+    assert "Name: Eve" in client.conversations.recompile("default", agent_id=agent.id)
