@@ -23,7 +23,7 @@ from agents.tools import registry
 from agents.tools.base import ToolContext, ToolError
 from conversations.models import Conversation, Message, Run, ToolCall
 from conversations.services.approvals import ANSWERS, denial_text
-from conversations.services.runs import fenced
+from conversations.services.runs import fenced, note_progress
 from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
 from souveraine.errors import SouveraineError
@@ -171,6 +171,7 @@ def _finish(run: Run, message: Message, position: int, outcome: Outcome) -> Mess
             step_id=message.step_id,
         )
         conversation.save(update_fields=["last_sequence"])
+        note_progress(run)
         reached("in_store_return")
     return row
 

@@ -140,11 +140,34 @@ def new_database(postgres_url: str) -> Iterator[str]:
 
 
 @contextmanager
-def stack(postgres_url: str = "", lease_seconds: float = 30.0) -> Iterator[Stack]:
-    """Make a stack with Redis and the double running; web and workers are the caller's to start."""
+def small_disk(folder: Path, size: str) -> Iterator[None]:
+    """Mount a file system of `size` at the folder; "" leaves it as it is."""
+    folder.mkdir()
+    if not size:
+        yield
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def stack(
+    postgres_url: str = "", lease_seconds: float = 30.0, disk_size: str = ""
+) -> Iterator[Stack]:
+    """Make a stack with Redis and the double running; web and workers are the caller's to start.
+
+    `disk_size` ("64m") puts the data directory on a file system of that size, which only root can mount.
+    """
     folder = Path(tempfile.mkdtemp(prefix="sv-", dir="/tmp"))
     try:
-        with new_database(postgres_url) as database_url, model_double() as double_url:
+        with (
+            small_disk(folder / "data", disk_size),
+            new_database(postgres_url) as database_url,
+            model_double() as double_url,
+        ):
             made = Stack(folder, double_url, database_url, lease_seconds)
             try:
                 made.start_redis()

@@ -28,8 +28,9 @@ AGENTS = 4
 WORKERS = 2
 LEASE_SECONDS = 6.0  # PostgreSQL; on SQLite a lease must outlast the busy time-out
 SQLITE_LEASE_SECONDS = 25.0
-STUCK_SECONDS = 180.0
-KILL_PAUSE_SECONDS = (1.5, 5.0)
+STUCK_SECONDS = 300.0
+KILL_EVERY_TURNS = (2, 8)  # by progress, not by time: a slow machine needs as long as it needs
+KILL_JITTER_SECONDS = 2.0  # so that kills hit any moment of a turn
 WORDS = [f"word{number}" for number in range(40)]
 BLOCK = "human"
 RETRY_SECONDS = 0.3
@@ -51,6 +52,7 @@ class Turn:
     shown: dict[str, str] = field(default_factory=dict)
     last_seq: int = 0
     is_ended: bool = False
+    has_failed: bool = False  # given up by the server; it is sent again
 
 
 @dataclass
@@ -126,6 +128,7 @@ class Client:
 
     async def _follow(self, turn: Turn) -> None:
         """Send, or follow again, until the stream ends or breaks."""
+        turn.has_failed = False
         url = f"{self._torture.stack.url}/v1/conversations/{turn.conversation}/messages"
         body = {
             "messages": [{"role": "user", "content": turn.text, "otid": turn.otid}],
@@ -154,7 +157,7 @@ class Client:
 
     def _take(self, turn: Turn, data: str) -> None:
         if data == "[DONE]":
-            turn.is_ended = True
+            turn.is_ended = not turn.has_failed
             return
         frame = json.loads(data)
         kind = frame["message_type"]
@@ -181,6 +184,7 @@ class Client:
             return
         # As its text says: the message is kept, and sending it again tries it again.
         self._torture.tally.given_up += 1
+        turn.has_failed = True
         turn.run_ids.clear()
         turn.last_seq = 0
         turn.shown.clear()
@@ -247,7 +251,10 @@ class Torture:
 
     async def _kill_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._random.uniform(*KILL_PAUSE_SECONDS))
+            due = self.tally.turns + self._random.randint(*KILL_EVERY_TURNS)
+            while self.tally.turns < due:
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(self._random.uniform(0, KILL_JITTER_SECONDS))
             names = [*self._parts, *(["redis"] if self._arguments.redis else [])]
             weights = [1 if name in ("web", "redis") else 3 for name in names]
             await asyncio.to_thread(self._kill, self._random.choices(names, weights)[0])

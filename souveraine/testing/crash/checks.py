@@ -22,7 +22,6 @@ class Report:
 
     case: str
     problems: list[str] = field(default_factory=list)
-    attempts: int = 0
     model_calls: int = 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -32,7 +31,7 @@ class Report:
 
 def _text_of(frame: dict[str, Any]) -> str:
     kind = frame["message_type"]
-    if kind == "tool_call_message":
+    if kind in ("tool_call_message", "approval_request_message"):
         calls = frame["tool_calls"]
         parts = calls if isinstance(calls, list) else [calls]
         return "".join((p.get("name") or "") + (p.get("arguments") or "") for p in parts)
@@ -63,7 +62,7 @@ def stream_problems(run: Run) -> list[str]:
     terminal = [f["message_type"] for f in found if not f.get("id")]
     if terminal != ["stop_reason", "usage_statistics"]:
         problems.append(f"terminal frames: {terminal}")
-    stored = shown(frames.frames_of_all(run_messages(run)))
+    stored = shown(frames.frames_of_all(run_messages(run), is_turn=True))
     if shown(found) != stored:
         problems.append(f"the stream shows {shown(found)}, stored is {stored}")
     return problems
@@ -97,22 +96,26 @@ def _tool_problems(case: Case, rows: list[Message], block: str) -> list[str]:
 
 
 def report_of(
-    case: Case, *, run_id: uuid.UUID, next_run_id: uuid.UUID, model_calls: int, is_killed: bool
+    case: Case,
+    *,
+    conversation_id: uuid.UUID,
+    next_run_id: uuid.UUID,
+    model_calls: int,
+    is_killed: bool,
 ) -> Report:
     """Look at one case."""
-    run, after = Run.objects.get(pk=run_id), Run.objects.get(pk=next_run_id)
-    conversation = Conversation.objects.get(pk=run.conversation_id)
-    rows = list(Message.objects.filter(conversation=conversation, run=run).order_by("sequence"))
-    block = Block.objects.get(agents=run.agent, label=BLOCK).value
+    conversation = Conversation.objects.get(pk=conversation_id)
+    *runs, after = Run.objects.filter(conversation=conversation).order_by("created_at")
+    rows = list(Message.objects.filter(run__in=runs).exclude(role="approval").order_by("sequence"))
+    block = Block.objects.get(agents=conversation.agent, label=BLOCK).value
     problems = _history_problems(case, rows) + _tool_problems(case, rows, block)
-    problems += stream_problems(run) + stream_problems(after)
+    problems += [text for run in (*runs, after) for text in stream_problems(run)]
     if not is_killed:
         problems.append("the point was not reached: nothing was tried")
-    if (
-        run.status != RunStatus.COMPLETED
-        or Run.objects.filter(conversation=conversation).count() != 2
-    ):
-        problems.append(f"the run is {run.status}: {run.error}")
+    ends = [(run.status, run.stop_reason) for run in runs]
+    expected = ["requires_approval", "end_turn"] if case.scenario.gated else ["end_turn"]
+    if ends != [(RunStatus.COMPLETED, reason) for reason in expected] or after.pk != next_run_id:
+        problems.append(f"the runs ended {ends}: {[run.error for run in runs]}")
     if model_calls != case.model_calls:
         problems.append(f"the model was asked {model_calls} times, expected {case.model_calls}")
     sequences = list(
@@ -124,4 +127,4 @@ def report_of(
         problems.append(f"sequences {sequences}")
     if after.status != RunStatus.COMPLETED:
         problems.append(f"the next message: {after.status} {after.error}")
-    return Report(case.id, problems, run.attempts, model_calls)
+    return Report(case.id, problems, model_calls)

@@ -11,6 +11,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from conversations.composition import server
 from conversations.models import Run
 from conversations.models.run import ACTIVE
 from conversations.services.accept import IncomingMessage, TurnOptions
+from conversations.services.approvals import Decision, IncomingApproval
 from conversations.services.dispatch import enqueue_all, transport
 from conversations.services.runs import overdue, release_owner
 from conversations.turn.worker import TurnWorker
@@ -48,37 +50,62 @@ def _prepare(cases: Sequence[Case]) -> dict[str, str]:
                 "name": case.id,
                 "model": "openai/double",
                 "memory_blocks": [{"label": BLOCK, "value": "-"}],
+                "tool_rules": [
+                    {"type": "requires_approval", "tool_name": name} for name in case.scenario.gated
+                ],
             },
         )
         found[case.id] = str(server().sessions.create_conversation(actor, agent).pk)
     return found
 
 
-def _accept(scenario: Scenario, case_id: str, conversation_id: str, point: str = "") -> str:
-    """Send the scenario's message as a client does, with an otid; returns the run's id."""
+@dataclass(frozen=True)
+class Send:
+    """What a client sends for a case: the scenario's message, or its approval of the calls."""
+
+    scenario: Scenario
+    case_id: str
+    conversation_id: str
+    is_answer: bool = False
+
+    def message(self) -> IncomingMessage | IncomingApproval:
+        """Return it with its otid."""
+        if self.is_answer:
+            approve = (Decision(None, {"type": "approve"}),)
+            return IncomingApproval(approve, {"approvals": []}, otid=f"{self.case_id}-answer")
+        return IncomingMessage(
+            "user", self.scenario.message(self.case_id), otid=f"{self.case_id}-otid"
+        )
+
+
+def _accept(send: Send, point: str = "") -> str:
+    """Send as a client does; returns the run's id."""
     actor = keyless_actor()
-    conversation = server().sessions.get_conversation(actor, uuid.UUID(conversation_id))
+    conversation = server().sessions.get_conversation(actor, uuid.UUID(send.conversation_id))
     if point:
         crash_points.arm(point)
-    message = IncomingMessage("user", scenario.message(case_id), otid=f"{case_id}-otid")
-    accepted = server().sessions.accept_turn(
-        actor, conversation, [message], TurnOptions(**scenario.options)
-    )
+    options = TurnOptions(**send.scenario.options)
+    accepted = server().sessions.accept_turn(actor, conversation, [send.message()], options)
     return str(accepted.run.pk)
 
 
-def _accept_all(wanted: list[tuple[Scenario, str, str]]) -> dict[str, str]:
+def _accept_all(sends: list[Send]) -> dict[str, str]:
     """Accept without telling a worker, as when the broker is away; returns {case id: run id}."""
     with transport.override(lambda run_id: None):
-        return {case_id: _accept(scenario, case_id, where) for scenario, case_id, where in wanted}
+        return {send.case_id: _accept(send) for send in sends}
 
 
 def _execute(run_id: str, point: str) -> None:
     """Be a worker that runs one turn and dies at the point."""
     crash_points.arm(point)
+    _execute_all([run_id])
+
+
+def _execute_all(run_ids: list[str]) -> None:
     worker = TurnWorker()
     worker.start()
-    worker.execute(uuid.UUID(run_id))
+    for run_id in run_ids:
+        worker.execute(uuid.UUID(run_id))
 
 
 def _recover(pids: list[int]) -> None:
@@ -109,29 +136,28 @@ class Lab:
         """Play all cases; returns what was found, in their order."""
         registry.warm_up()
         places = call(_prepare, self.cases)
-        self._kill_webs(places)
-        sends = [
-            (case.scenario, case.id, places[case.id]) for case in self.cases
-        ]  # those of killed webs are sent again, as clients do
-        self._runs = call(_accept_all, sends)
+        sends = {case: Send(case.scenario, case.id, places[case.id]) for case in self.cases}
+        asked = call(_accept_all, [s for c, s in sends.items() if c.scenario.is_killed_in_answer])
+        call(_execute_all, list(asked.values()))
+        answers = {c: replace(s, is_answer=True) for c, s in sends.items() if c.scenario.gated}
+        fatal = {c: answers[c] if c.scenario.is_killed_in_answer else s for c, s in sends.items()}
+        self._die([(c, (_accept, s, c.point)) for c, s in fatal.items() if c.is_web])
+        # Those of killed webs are sent again, as clients do.
+        self._runs = call(_accept_all, list(fatal.values()))
         self._kill_workers()
         with self._survivor():
-            call(_recover, self._killed)
-            self._wait(list(self._runs.values()))
-            after = call(_accept_all, [(NEXT, f"{i}-next", where) for _, i, where in sends])
-            call(_recover, [])
-            self._wait(list(after.values()))
+            self._finish(self._runs, self._killed)
+            rest = [s for c, s in answers.items() if not c.scenario.is_killed_in_answer]
+            self._finish(call(_accept_all, rest))
+            nexts = [Send(NEXT, f"{s.case_id}-next", s.conversation_id) for s in sends.values()]
+            after = call(_accept_all, nexts)
+            self._finish(after)
         counts = self._counts()
-        return list(call(_look, self.cases, self._runs, after, counts, sorted(self._reached)))
+        return list(call(_look, self.cases, places, after, counts, sorted(self._reached)))
 
-    def _kill_webs(self, places: dict[str, str]) -> None:
-        cases = [case for case in self.cases if case.is_web]
-        self._die(
-            [
-                (case, (_accept, case.scenario, case.id, places[case.id], case.point))
-                for case in cases
-            ]
-        )
+    def _finish(self, runs: dict[str, str], killed: Sequence[int] = ()) -> None:
+        call(_recover, list(killed))
+        self._wait(list(runs.values()))
 
     def _kill_workers(self) -> None:
         cases = [case for case in self.cases if not case.is_web]
@@ -178,7 +204,7 @@ class Lab:
 
 def _look(
     cases: Sequence[Case],
-    runs: dict[str, str],
+    places: dict[str, str],
     after: dict[str, str],
     counts: dict[str, int],
     reached: list[str],
@@ -186,7 +212,7 @@ def _look(
     return [
         report_of(
             case,
-            run_id=uuid.UUID(runs[case.id]),
+            conversation_id=uuid.UUID(places[case.id]),
             next_run_id=uuid.UUID(after[f"{case.id}-next"]),
             model_calls=counts.get(case.id, 0),
             is_killed=case.id in reached,

@@ -33,6 +33,10 @@ class Scenario:
     calls: tuple[Call, ...] = ()
     delay_ms: int = 15  # between tokens, so that some of them have reached the stream
     options: dict[str, Any] = field(default_factory=lambda: {"stream_tokens": True})
+    gated: tuple[str, ...] = ()  # tools that wait for approval, which the client then gives
+    is_killed_in_answer: bool = (
+        False  # in the run that carries the approval out, not in the one that asks
+    )
 
     def message(self, case_id: str) -> str:
         """Return the user's message: what the model double is to do, under this id."""
@@ -43,7 +47,7 @@ class Scenario:
         return f"Go. ## {json.dumps(script)}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """A scenario killed at a point."""
 
@@ -79,7 +83,7 @@ def _insert(word: str) -> Call:
 
 
 CALLS = (_insert("alpha"), Call("conversation_search", {"query": "Go"}), _insert("omega"))
-SCENARIOS = (
+SCENARIOS: tuple[Scenario, ...] = (
     Scenario("plain", (*WEB_POINTS, *TURN_POINTS, "after_delta@4")),
     Scenario("whole", ("after_model_call", "after_store_answer"), options={}),
     Scenario(
@@ -94,6 +98,38 @@ SCENARIOS = (
         ),
         intro="I shall look.",
         calls=CALLS,
+    ),
+)
+GATED = ("memory_insert",)
+SCENARIOS += (
+    Scenario(
+        "asking",
+        (
+            "after_delta@12",
+            "in_store_answer",
+            "after_store_answer",
+            "before_finish",
+            "after_finish",
+        ),
+        intro="I shall look.",
+        calls=CALLS,
+        gated=GATED,
+    ),
+    Scenario(
+        "approved",
+        (
+            *WEB_POINTS,
+            "before_claim",
+            "after_claim",
+            "before_model_call",
+            "after_delta",
+            "after_finish",
+            *(f"{point}@{n}" for point in TOOL_POINTS for n in (1, len(CALLS))),
+        ),
+        intro="I shall look.",
+        calls=CALLS,
+        gated=GATED,
+        is_killed_in_answer=True,
     ),
 )
 CASES = tuple(Case(scenario, point) for scenario in SCENARIOS for point in scenario.points)
