@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 
 from conversations.models import Run, RunStatus
 from conversations.models.run import UNENDED
+from conversations.services.approvals import ANSWERS
 from conversations.services.closing import try_close
 from conversations.services.runs import cancel_queued, cancel_waiting
 from conversations.turn import orphans
@@ -24,7 +25,8 @@ def notify_worker(run_id: uuid.UUID) -> None:
 
 def _end_queued(run: Run) -> bool:
     """End a run that is queued, for the first time or again after its worker died. Returns whether it was."""
-    return cancel_queued(run) if run.fence == 0 else orphans.end_queued(run)
+    has_begun = run.fence > 0 or ANSWERS in run.request  # decided calls are open and get an answer
+    return orphans.end_queued(run) if has_begun else cancel_queued(run)
 
 
 def cancel_runs(runs: Iterable[Run]) -> dict[str, str]:

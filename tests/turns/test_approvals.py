@@ -453,3 +453,18 @@ def test_a_queued_message_waits_for_the_decision_and_never_stands_in_its_way(
         [run] = wait_for(lambda: list(Run.objects.filter(status="waiting")))
         approvals.settle(run.conversation_id, "x")
         assert waiting.result(30).json()["messages"][0]["content"] == "after the denial"
+
+
+def test_cancelling_a_decision_that_nobody_took_up_answers_its_calls(
+    idle_api: Api, provider: Any, new_worker: Any
+) -> None:
+    api, agent = idle_api, make_agent(idle_api)
+    provider.enqueue(Reply(tool_calls=[Call("local_shell", {}, id="call_1")]))
+    new_worker().execute(accept(api, agent, client_tools=[SHELL]).pk)
+    denied = IncomingApproval((Decision("call_1", {"type": "deny", "reason": ""}),), {})
+    run = accept(api, agent, denied)
+    answer = api.post(f"/v1/agents/{agent['id']}/messages/cancel", {})
+    assert answer.json() == {f"run-{run.pk}": "cancelled"}
+    [returned_row] = Message.objects.filter(role="tool")
+    assert (returned_row.text, returned_row.status) == (tool_calls.CANCELLED, "error")
+    assert Run.objects.get(pk=run.pk).status == "cancelled"
