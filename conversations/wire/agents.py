@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from django.db.models import F
+
 from agents.actor import Actor
-from agents.models import Agent, AgentBlock, AgentSecret, AgentTag, AgentTool, Block, Tool
+from agents.models import Agent, AgentSecret, AgentTag, AgentTool, Block, Tool
 from conversations.models import Conversation
 from conversations.selectors import agent_message_ids, pending_messages
 from conversations.wire.frames import approval_request
@@ -21,6 +23,8 @@ from conversations.wire.states import (
 from souveraine.lib.secrets import decrypt
 
 ALL = frozenset(RELATIONSHIPS)
+# Of a block: a page reads hundreds of them.
+NOT_ON_THE_WIRE = ("owner", "created_at", "updated_at", "version", "rendered")
 
 
 def wanted_relationships(
@@ -40,15 +44,17 @@ def wanted_relationships(
 
 
 def _blocks(agents: Sequence[Agent]) -> dict[Any, list[Block]]:
+    """Return each agent's blocks in order, under its own labels: one query, one object for each."""
     found: dict[Any, list[Block]] = defaultdict(list)
     rows = (
-        AgentBlock.objects.filter(agent__in=agents)
-        .select_related("block")
-        .order_by("position", "pk")
+        Block.objects.filter(agent_rows__agent__in=[agent.pk for agent in agents])
+        .annotate(of_agent=F("agent_rows__agent_id"), label_there=F("agent_rows__label"))
+        .defer(*NOT_ON_THE_WIRE)
+        .order_by("agent_rows__position", "agent_rows__pk")
     )
-    for row in rows:
-        row.block.label = row.label
-        found[row.agent_id].append(row.block)
+    for block in rows:
+        block.label = block.label_there
+        found[block.of_agent].append(block)
     return found
 
 
@@ -65,8 +71,9 @@ def _tools(agents: Sequence[Agent]) -> dict[Any, list[dict[str, Any]]]:
 
 def _tags(agents: Sequence[Agent]) -> dict[Any, list[str]]:
     found: dict[Any, list[str]] = defaultdict(list)
-    for row in AgentTag.objects.filter(agent__in=agents).order_by("position"):
-        found[row.agent_id].append(row.tag)
+    rows = AgentTag.objects.filter(agent__in=agents).order_by("position")
+    for agent_id, tag in rows.values_list("agent_id", "tag"):
+        found[agent_id].append(tag)
     return found
 
 
