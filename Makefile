@@ -60,8 +60,9 @@ format: $(DEV_STAMP)
 
 test: test-fast test-e2e
 
+# Several processes at once, each with its own database and Redis; whole files, since some share fixtures.
 test-fast: $(DEV_STAMP)
-	$(PYTEST) -m "not e2e"
+	$(PYTEST) -m "not e2e" -n auto --maxprocesses 4 --dist loadfile
 
 # The npm client; without npm its test is skipped with that reason.
 NODE_DIR := tests/e2e/node

@@ -132,6 +132,7 @@ class AgentRecompileView(ApiView):
     @extend_schema(operation_id="agents_recompile", request=None)
     def post(self, request: Request, agent_id: str) -> Response:
         """Compile it anew from the present memory and return it; `dry_run` stores nothing."""
+        parse_body(Body, request)
         agent = self.agent(agent_id)
         return _recompile(request, server().sessions.default_conversation(self.actor, agent))
 
