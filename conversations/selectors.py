@@ -13,7 +13,7 @@ from django.db.models.functions import Cast
 from agents.actor import Actor
 from agents.models import Agent
 from conversations.models import Conversation, Message, Run, RunStatus, Step
-from conversations.models.run import UNENDED
+from conversations.models.run import UNENDED, key_of_otids
 from conversations.services.prompt import SYSTEM_SEQUENCE
 from conversations.services.queueing import MESSAGES, waiting_runs
 from souveraine import ids
@@ -208,7 +208,7 @@ def unended_runs(conversation: Conversation) -> QuerySet[Run]:
 
 
 def run_of_otid(conversation: Conversation, otid: str) -> Run:
-    """Return the run that a message with this otid started. Raises NotFound."""
+    """Return the run that a message with this otid started, said or still waiting. Raises NotFound."""
     message = (
         Message.objects.filter(conversation=conversation, otid=otid, run__isnull=False)
         .order_by("-sequence")
@@ -218,6 +218,9 @@ def run_of_otid(conversation: Conversation, otid: str) -> Run:
         for run in waiting_runs(conversation.pk):
             if any(kept["otid"] == otid for kept in run.request[MESSAGES]):
                 return run
+        never_said = Run.objects.filter(conversation=conversation, request_key=key_of_otids([otid]))
+        if (cancelled := never_said.order_by("-created_at").first()) is not None:
+            return cancelled
         raise NotFound(f"No run found for otid '{otid[:100]}'.")
     return message.run
 

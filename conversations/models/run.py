@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
 
 from django.db import models
@@ -25,6 +27,11 @@ class RunStatus(models.TextChoices):
 
 ACTIVE = (RunStatus.QUEUED, RunStatus.RUNNING)  # one of them per conversation
 UNENDED = (RunStatus.WAITING, *ACTIVE)
+
+
+def key_of_otids(otids: list[str]) -> str:
+    """Return the idempotency key of a send whose messages have these otids (contract §4.4)."""
+    return hashlib.sha256(json.dumps(otids).encode()).hexdigest()
 
 
 class Run(models.Model):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,7 +13,7 @@ from redis.exceptions import RedisError
 
 from agents.actor import Actor
 from conversations.models import Conversation, Message, Run, RunCallback, RunStatus
-from conversations.models.run import ACTIVE, UNENDED
+from conversations.models.run import ACTIVE, UNENDED, key_of_otids
 from conversations.services import approvals, queueing
 from conversations.services.announce import announce
 from conversations.services.approvals import ANSWERS, IncomingApproval
@@ -90,10 +88,8 @@ class Accepted:
 
 def request_key(messages: Sequence[Incoming]) -> str:
     """Return the idempotency key: a hash of the client's otids, or "" when it gave none (contract §4.4)."""
-    otids = [m.otid for m in messages]
-    if not otids or not all(otids):
-        return ""
-    return hashlib.sha256(json.dumps(otids).encode()).hexdigest()
+    otids = [m.otid for m in messages if m.otid]
+    return key_of_otids(otids) if otids and len(otids) == len(messages) else ""
 
 
 def accept_turn(

@@ -214,6 +214,8 @@ def test_the_same_otid_waits_once_and_is_found_by_it(idle_api: Api, post: Any) -
     idle_api.post(f"/v1/conversations/default/cancel?agent_id={agent['id']}")
     follower.join(20)
     assert followed[0].frames()[0]["run_id"] == f"run-{run.pk}"
+    late = idle_api.post(path, {"otid": "x1"})
+    assert late.types() == ["stop_reason", "[DONE]"], "found although its message was never said"
     assert Run.objects.count() == 2
 
 
