@@ -226,11 +226,12 @@ def run_of_otid(conversation: Conversation, otid: str) -> Run:
 
 
 def run_messages(run: Run) -> list[Message]:
-    """Return what the run produced, oldest first: no system or user messages, summaries when it asks for them."""
+    """Return what the run produced, oldest first: not what a client has said, summaries when it asks for them."""
     roles = [Message.Role.ASSISTANT, Message.Role.TOOL]
     if run.request.get("include_compaction_messages"):
         roles.append(Message.Role.SUMMARY)
-    return list(Message.objects.filter(run=run, role__in=roles).order_by("sequence"))
+    rows = Message.objects.filter(run=run, role__in=roles).order_by("sequence")
+    return [row for row in rows if not row.is_said]
 
 
 def pending_messages(conversations: Iterable[Conversation]) -> dict[uuid.UUID, Message]:

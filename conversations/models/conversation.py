@@ -127,3 +127,10 @@ class Message(models.Model):
 
     def __str__(self) -> str:
         return f"message-{self.id}"
+
+    @property
+    def is_said(self) -> bool:
+        """A client has said it, also in the assistant's name: no answer of the model, which has a step."""
+        if self.role == self.Role.ASSISTANT:
+            return self.step_id is None and not self.tool_calls
+        return self.role == self.Role.USER

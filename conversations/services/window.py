@@ -46,7 +46,9 @@ def load_window(conversation: Conversation) -> Window:
 
 def is_answered(rows: Sequence[Message]) -> bool:
     """Tell whether the last word is an answer: then the window may begin behind it."""
-    return bool(rows) and rows[-1].role == Message.Role.ASSISTANT and not rows[-1].tool_calls
+    if not rows or rows[-1].is_said:
+        return False
+    return rows[-1].role == Message.Role.ASSISTANT and not rows[-1].tool_calls
 
 
 def _starts(rows: Sequence[Message]) -> list[int]:
@@ -57,7 +59,7 @@ def _starts(rows: Sequence[Message]) -> list[int]:
     found: list[int] = []
     open_calls: set[str] = set()
     for index, row in enumerate(rows):
-        if row.role == Message.Role.ASSISTANT:
+        if row.role == Message.Role.ASSISTANT and not row.is_said:
             found.append(index)
             open_calls = {call["id"] for call in row.tool_calls}
         elif row.role == Message.Role.TOOL:

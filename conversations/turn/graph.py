@@ -42,7 +42,7 @@ def derive_state(run: Run) -> TurnState:
     newest = (
         Message.objects.filter(conversation_id=run.conversation_id).order_by("-sequence").first()
     )
-    is_new = newest is None or newest.role == Message.Role.USER
+    is_new = newest is None or newest.is_said
     if is_new and ANSWERS not in run.request:
         return _state(newest, 0, "agent")
     tags = Step.objects.filter(run=run, status="success").values_list("tags", flat=True)
@@ -54,7 +54,8 @@ def derive_state(run: Run) -> TurnState:
         return _state(newest, steps, "tools")
     if newest is None:
         return _state(newest, steps, "agent")
-    is_answered = newest.role == Message.Role.ASSISTANT and newest.sequence >= run.first_sequence
+    is_answer = newest.role == Message.Role.ASSISTANT and not newest.is_said
+    is_answered = is_answer and newest.sequence >= run.first_sequence
     return _state(newest, steps, "end" if is_answered else "agent")
 
 

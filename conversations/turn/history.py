@@ -30,6 +30,7 @@ class Item:
     call_id: str = ""
     name: str | None = None
     is_error: bool = False
+    is_said: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -47,6 +48,7 @@ def item_of(message: Message) -> Item:
         call_id=message.tool_call_id,
         name=message.name,
         is_error=message.status == "error",
+        is_said=message.is_said,
     )
 
 
@@ -104,7 +106,9 @@ def _until_next_answer(
     """
     returns: dict[str, list[Item]] = {}
     said: list[Item] = []
-    while position < len(items) and items[position].role != "assistant":
+    while position < len(items) and (
+        items[position].role != "assistant" or items[position].is_said
+    ):
         item = items[position]
         if item.role == "tool":
             returns.setdefault(item.call_id, []).append(item)

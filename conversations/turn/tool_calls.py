@@ -187,7 +187,7 @@ def pending_message(run: Run) -> Message | None:
         .order_by("-sequence")
         .first()
     )
-    if newest is None or newest.role != Message.Role.ASSISTANT:
+    if newest is None or newest.is_said:
         decided_on = run.request.get(ANSWERS)
         newest = Message.objects.filter(id=decided_on).first() if decided_on else None
     if newest is None or not newest.tool_calls:
