@@ -32,7 +32,7 @@ from souveraine.errors import (
 )
 
 ANSWERS = "answers"  # key of Run.request: the id of the message whose calls the run answers
-EXPIRED = "Nobody decided in time."
+EXPIRED = "Nobody decided in time, so the call was never made."
 WITHDRAWN = "The request was cancelled before anybody decided."
 NOT_RUN = "The call was not made: the calls beside it were not allowed."
 SETTLED = (ToolCall.State.DECIDED, ToolCall.State.STARTED, ToolCall.State.RETURNED)

@@ -149,3 +149,21 @@ def test_a_database_locked_beyond_the_busy_timeout(server: Stack) -> None:
     assert listed(server, another) == []  # type: ignore[arg-type]
     assert_next_works(server, conversation)
     assert_next_works(server, another)
+
+
+def test_64_open_streams_through_the_death_of_a_worker(server: Stack) -> None:
+    """Every client gets every frame once, numbered without a gap, and shows the whole answer."""
+    slow = script("count", words=30, delay_ms=200)
+    streams = [send(server, make_conversation(server)[1], slow) for _ in range(64)]  # type: ignore[arg-type]
+    for stream in streams:
+        stream.wait_for("assistant_message", 1)
+    ((owner,),) = query(
+        server, "SELECT owner FROM conversations_run WHERE status = 'running' LIMIT 1"
+    )
+    os.kill(int(owner.split(":")[1]), signal.SIGKILL)
+    server.start("worker")
+    for stream in streams:
+        assert list(ended(stream).values()) == [WHOLE]
+        numbers = [f["seq_id"] for f in stream.frames if isinstance(f, dict) and f.get("seq_id")]
+        assert numbers == list(range(1, len(numbers) + 1))
+    assert query(server, "SELECT count(*) FROM conversations_run WHERE attempts > 1") != [(0,)]

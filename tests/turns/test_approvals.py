@@ -347,7 +347,7 @@ def test_nobody_decides(api: Api, guarded: dict[str, Any], provider: Any) -> Non
     wait_for(lambda: approvals.expire() or not ToolCall.objects.filter(state="waiting").exists())
     assert approvals.expire() == 0
     text = listed(api, guarded)[-1]["tool_return"]
-    assert text == "Error: request to call tool denied. User reason: Nobody decided in time."
+    assert text == f"Error: request to call tool denied. User reason: {approvals.EXPIRED}"
     assert human(api, guarded) == "Name: Bob"
     late = send(api, guarded, verdict("call_1", True))
     assert late.status == 409
