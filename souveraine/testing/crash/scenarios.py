@@ -105,7 +105,7 @@ SCENARIOS += (
     Scenario(
         "asking",
         (
-            "after_delta@12",
+            "after_delta@7",
             "in_store_answer",
             "after_store_answer",
             "before_finish",
