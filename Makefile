@@ -72,7 +72,7 @@ $(NODE_DIR)/node_modules/.installed: $(NODE_DIR)/package.json
 	else echo "npm is missing: the TypeScript client is not tried."; fi
 
 test-e2e: $(DEV_STAMP) $(NODE_DIR)/node_modules/.installed
-	$(PYTEST) -m e2e
+	$(PYTEST) -m e2e -n 2 --dist loadfile
 
 bench: $(DEV_STAMP)
 	$(BIN)/python -m souveraine.testing.bench.load
