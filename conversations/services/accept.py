@@ -150,7 +150,6 @@ def _store(
 ) -> Accepted:
     conversation = (
         Conversation.objects.select_for_update()
-        .select_related("agent")
         .filter(pk=conversation_id, deleted_at__isnull=True)
         .first()
     )
@@ -179,7 +178,7 @@ def _store(
     first = conversation.last_sequence + 1 if earlier is None else earlier.first_sequence
     run = Run.objects.create(
         conversation=conversation,
-        agent=conversation.agent,
+        agent_id=conversation.agent_id,
         background=options.background,
         request=_request(options, earlier),
         request_key=key,
@@ -229,9 +228,10 @@ def _must_wait(conversation: Conversation, options: TurnOptions, *, is_retry: bo
     if is_pending and not may_wait and not is_retry:
         raise approvals.pending_error(conversation)
     ahead = Run.objects.filter(conversation=conversation, status__in=UNENDED)
-    first = ahead.order_by("status", "first_sequence").first()  # "waiting" sorts last
+    by_turn = ahead.order_by("status", "first_sequence")  # "waiting" sorts last
+    first = by_turn.values_list("pk", flat=True).first()
     if first is not None and not may_wait:
-        raise ConversationBusy(f"run-{first.pk}")
+        raise ConversationBusy(f"run-{first}")
     return first is not None or (may_wait and is_pending)
 
 
@@ -249,7 +249,7 @@ def _wait(
     ]
     run = Run.objects.create(
         conversation=conversation,
-        agent=conversation.agent,
+        agent_id=conversation.agent_id,
         status=RunStatus.WAITING,
         background=options.background,
         request={**options.as_request(), queueing.MESSAGES: kept},

@@ -76,10 +76,16 @@ def is_current(conversation: Conversation) -> bool:
     return _fingerprint(agent, blocks) == conversation.system_fingerprint
 
 
+def stored_system(conversation: Conversation) -> str:
+    """Return the system prompt as it is stored."""
+    rows = Message.objects.filter(conversation=conversation, sequence=SYSTEM_SEQUENCE)
+    return rows.values_list("text", flat=True).get()
+
+
 def system_text(conversation: Conversation) -> str:
     """Return the system prompt that the next model call would have; stores nothing."""
     if is_current(conversation):
-        return Message.objects.get(conversation=conversation, sequence=SYSTEM_SEQUENCE).text
+        return stored_system(conversation)
     agent = conversation.agent
     return compile_system(agent, conversation, visible_blocks(agent, conversation))
 
@@ -101,7 +107,7 @@ def recompile_system(conversation: Conversation, *, is_dry_run: bool, is_forced:
             .get(pk=conversation.pk)
         )
         ensure_system_message(locked, force=is_forced)
-        return Message.objects.get(conversation=locked, sequence=SYSTEM_SEQUENCE).text
+        return stored_system(locked)
 
 
 def ensure_system_message(conversation: Conversation, *, force: bool = False) -> None:

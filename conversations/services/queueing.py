@@ -58,8 +58,7 @@ def activate_next(conversation_id: uuid.UUID) -> None:
     run before it still live either is seen here or waits for that lock. Hands it over after the commit.
     """
     waiting = waiting_runs(conversation_id)
-    run = waiting.first()
-    if run is None:
+    if not waiting.exists():
         return
     conversation = Conversation.objects.select_for_update().get(pk=conversation_id)
     if conversation.deleted_at is not None:
@@ -69,8 +68,8 @@ def activate_next(conversation_id: uuid.UUID) -> None:
         return
     if is_waiting_for_approval(conversation):
         return
-    while run is not None and not _activate(conversation, run):
-        run = waiting.first()  # the other one was cancelled just now
+    while (run := waiting.first()) is not None and not _activate(conversation, run):
+        pass  # that one was cancelled just now
 
 
 def _activate(conversation: Conversation, run: Run) -> bool:

@@ -66,7 +66,11 @@ def claim(run_id: uuid.UUID, owner: str) -> Run | None:
         lease_expires_at=Now() + lease_duration(),
         started_at=now,
     )
-    return Run.objects.select_related("conversation", "agent").get(pk=run_id) if claimed else None
+    if not claimed:
+        return None
+    run = Run.objects.select_related("conversation", "agent").get(pk=run_id)
+    run.conversation.agent = run.agent
+    return run
 
 
 @contextmanager
@@ -79,8 +83,30 @@ def fenced(run: Run) -> Iterator[None]:
             .exists()
         )
         if not held:
-            raise Fenced(f"run-{run.pk}: the lease has moved on from fence {run.fence}")
+            raise _moved_on(run)
         yield
+
+
+@contextmanager
+def fenced_conversation(run: Run) -> Iterator[Conversation]:
+    """Open a transaction as `fenced` does, with the conversation locked as well; it has what a turn writes of it."""
+    held = Run.objects.select_for_update(of=("self", "conversation")).filter(
+        pk=run.pk, fence=run.fence, owner=run.owner, status=RunStatus.RUNNING
+    )
+    written = ("last_sequence", "calibration", "pending_message_id")
+    with transaction.atomic():
+        row = (
+            held.select_related("conversation")
+            .only(*(f"conversation__{name}" for name in written))
+            .first()
+        )
+        if row is None:
+            raise _moved_on(run)
+        yield row.conversation
+
+
+def _moved_on(run: Run) -> Fenced:
+    return Fenced(f"run-{run.pk}: the lease has moved on from fence {run.fence}")
 
 
 @without_disk_sync()
@@ -145,7 +171,7 @@ def finish(
                 raise CancelRequested
             if Run.objects.filter(pk=run.pk, status__in=TERMINAL).exists():
                 return False
-            raise Fenced(f"run-{run.pk}: the lease has moved on")
+            raise _moved_on(run)
         _count(run, stop_reason, usage)
         activate_next(run.conversation_id)
         reached("in_finish")

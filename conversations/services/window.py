@@ -14,6 +14,18 @@ from typing import Any
 from conversations.models import Conversation, Message, Run, Step
 from conversations.services.runs import fenced
 
+IN_PROMPT = (
+    "sequence",
+    "role",
+    "text",
+    "content",
+    "tool_calls",
+    "tool_call_id",
+    "name",
+    "status",
+    "step_id",
+    "created_at",
+)
 FOLLOWERS = (Message.Role.TOOL, Message.Role.APPROVAL)  # they belong to the message before them
 
 
@@ -30,13 +42,12 @@ class Window:
         return [self.summary, *self.rows] if self.summary else self.rows
 
 
-def load_window(conversation: Conversation) -> Window:
-    """Return the window; one query over what lies in it."""
-    rows = list(
-        Message.objects.filter(
-            conversation=conversation, sequence__gte=max(conversation.window_start, 2)
-        ).order_by("sequence")
-    )
+def load_window(conversation: Conversation, *fields: str) -> Window:
+    """Return the window; one query over what lies in it. `fields`: all that will be looked at, by default every one."""
+    found = Message.objects.filter(
+        conversation=conversation, sequence__gte=max(conversation.window_start, 2)
+    ).order_by("sequence")
+    rows = list(found.only(*fields) if fields else found)
     summaries = [row for row in rows if row.role == Message.Role.SUMMARY]
     return Window(
         summaries[-1] if summaries else None,

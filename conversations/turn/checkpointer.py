@@ -109,8 +109,13 @@ class OrmCheckpointer(BaseCheckpointSaver[str]):
             )
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return the named checkpoint, or the thread's newest."""
+        """Return the named checkpoint, or the thread's newest; None for a run's graph.
+
+        That one begins with a state derived from the rows (decision 0002), so reading would be for nothing.
+        """
         where = config["configurable"]
+        if RUN_KEY in where:
+            return None
         rows = CheckpointRow.objects.filter(
             thread=where["thread_id"], namespace=where.get("checkpoint_ns", "")
         )
@@ -186,7 +191,7 @@ class OrmCheckpointer(BaseCheckpointSaver[str]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Read as `get_tuple` does."""
-        return await run_db(self.get_tuple, config)
+        return None if RUN_KEY in config["configurable"] else await run_db(self.get_tuple, config)
 
     async def alist(
         self,

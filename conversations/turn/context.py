@@ -10,7 +10,7 @@ from typing import Any
 
 from agents.models import Tool
 from agents.providers.base import ChatProvider
-from conversations.models import Run, ToolCall
+from conversations.models import Conversation, Run, ToolCall
 from conversations.services.tokens import Calibration
 from conversations.turn.emitter import Emitter
 
@@ -57,6 +57,7 @@ class TurnContext:
     tool_slots: asyncio.Semaphore
     calibration: Calibration
     gates: Gates = field(default_factory=Gates)
+    claimed: Conversation | None = None  # as claimed, for the first prompt; later ones read it anew
     partial: PartialAnswer | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     prompt_estimate: int = 0  # of the request made last, uncorrected

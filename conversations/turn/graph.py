@@ -19,7 +19,7 @@ from conversations.services.prompt import SYSTEM_SEQUENCE
 from conversations.services.usage import SUMMARY_TAG
 from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
-from conversations.turn.model_call import call_model, stored_answer
+from conversations.turn.model_call import call_model
 from conversations.turn.tool_calls import pending_message, run_tool_calls
 from souveraine import ids
 
@@ -40,7 +40,10 @@ class TurnState(TypedDict):
 def derive_state(run: Run) -> TurnState:
     """Return where the turn stands, from the rows alone."""
     newest = (
-        Message.objects.filter(conversation_id=run.conversation_id).order_by("-sequence").first()
+        Message.objects.filter(conversation_id=run.conversation_id)
+        .only("id", "sequence", "role", "step_id", "tool_calls")
+        .order_by("-sequence")
+        .first()
     )
     is_new = newest is None or newest.is_said
     if is_new and ANSWERS not in run.request:
@@ -72,11 +75,8 @@ def _state(newest: Message | None, steps: int, pending: Next) -> TurnState:
 
 
 async def agent_node(state: TurnState, runtime: Runtime[TurnContext]) -> dict[str, Any]:
-    """Ask the model, or find the answer that an earlier attempt has stored."""
-    context = runtime.context
-    message = await run_db(stored_answer, context, state["last_sequence"])
-    if message is None:
-        message = await call_model(context)
+    """Ask the model. An answer that an earlier attempt has stored was found by `derive_state`."""
+    message = await call_model(runtime.context)
     waits = any(call.get("gate") for call in message.tool_calls)
     return {
         "last_sequence": message.sequence,

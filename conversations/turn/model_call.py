@@ -1,6 +1,6 @@
 """One model call: stream the answer, store it with its step in one fenced transaction.
 
-Called by the graph's `agent` node. A node that runs again after a crash finds the stored answer first.
+Called by the graph's `agent` node; what an earlier worker has stored is not asked for again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from agents.providers.base import (
 )
 from agents.providers.capabilities import fit
 from agents.providers.retry import Attempts, RetryPolicy
-from conversations.models import Conversation, Message, Run, Step
+from conversations.models import Message, Run, Step
 from conversations.services.approvals import open_calls
-from conversations.services.runs import fenced, note_progress
+from conversations.services.runs import fenced, fenced_conversation, note_progress
 from conversations.services.tokens import Calibration
 from conversations.turn.compaction import fitted_request, learn_from_refusal
 from conversations.turn.context import PartialAnswer, TurnContext
@@ -66,15 +66,6 @@ class Answer:
     tool_calls: list[dict[str, str]]
     usage: UsageDelta | None
     finish_reason: str | None
-
-
-def stored_answer(context: TurnContext, last_sequence: int) -> Message | None:
-    """Return the answer to the history up to `last_sequence`, when an earlier attempt has stored it."""
-    return Message.objects.filter(
-        conversation_id=context.run.conversation_id,
-        sequence=last_sequence + 1,
-        role=Message.Role.ASSISTANT,
-    ).first()
 
 
 class _Collector:
@@ -268,8 +259,7 @@ def _step(context: TurnContext, partial: PartialAnswer) -> Step:
 def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started: float) -> Message:
     """Store the answer and its step together: found again, the call is not repeated."""
     run, usage = context.run, answer.usage
-    with fenced(run):
-        conversation = Conversation.objects.select_for_update().get(pk=run.conversation_id)
+    with fenced_conversation(run) as conversation:
         conversation.last_sequence += 1
         step = _step(context, partial)
         step.completed_at = timezone.now()
@@ -351,8 +341,7 @@ def keep_partial(run: Run, partial: PartialAnswer, model_handle: str | None) -> 
     """
     if not (partial.text or partial.reasoning):
         return
-    with fenced(run):
-        conversation = Conversation.objects.select_for_update().get(pk=run.conversation_id)
+    with fenced_conversation(run) as conversation:
         if Message.objects.filter(id=partial.message_id).exists():
             return
         conversation.last_sequence += 1

@@ -15,10 +15,10 @@ from agents.providers.capabilities import without_images
 from agents.services.memory import sync_blocks
 from conversations.models import Conversation, Message
 from conversations.services.prompt import (
-    SYSTEM_SEQUENCE,
     ensure_system_message,
     is_current,
     skills_text,
+    stored_system,
 )
 from conversations.services.runs import fenced
 from conversations.services.summaries import common_length
@@ -27,7 +27,7 @@ from conversations.services.tokens import (
     estimate_text_tokens,
     estimate_tokens,
 )
-from conversations.services.window import Window, load_window
+from conversations.services.window import IN_PROMPT, Window, load_window
 from conversations.turn.context import TurnContext
 from conversations.turn.history import compile_history
 from conversations.turn.tool_calls import cap_text
@@ -95,11 +95,22 @@ def _max_tokens(context: TurnContext, window: int) -> int:
     return max(1, min(wanted, int(window * OUTPUT_SHARE)))
 
 
+def _conversation_of(context: TurnContext) -> Conversation:
+    """Return the conversation with its agent and their memory as they are now.
+
+    What was read at the start of the turn is as new as that for the first prompt, and read only once.
+    """
+    claimed, context.claimed = context.claimed, None
+    if claimed is not None:
+        return claimed
+    sync_blocks(context.run.agent)
+    return Conversation.objects.select_related("agent").get(pk=context.run.conversation_id)
+
+
 def draft_prompt(context: TurnContext) -> Draft:
     """Compile the prompt from the present memory and the window. Writes only under the run's fence."""
     run = context.run
-    sync_blocks(run.agent)
-    conversation = Conversation.objects.select_related("agent").get(pk=run.conversation_id)
+    conversation = _conversation_of(context)
     if not is_current(conversation):
         with fenced(run):
             conversation = (
@@ -109,11 +120,11 @@ def draft_prompt(context: TurnContext) -> Draft:
             )
             ensure_system_message(conversation)
     override = run.request.get("override_system")
-    system = (
-        override or Message.objects.get(conversation=conversation, sequence=SYSTEM_SEQUENCE).text
-    ) + skills_text(run.request.get("client_skills") or [])
+    system = (override or stored_system(conversation)) + skills_text(
+        run.request.get("client_skills") or []
+    )
     schemas = context.schemas
-    window = load_window(conversation)
+    window = load_window(conversation, *IN_PROMPT)
     return Draft(
         context=context,
         conversation=conversation,

@@ -98,9 +98,10 @@ class TurnRunner:
             if self._has_begun:
                 await reconcile_stream(self.run, emitter)
             async with asyncio.timeout(settings.CONFIG["SOUVERAINE_TURN_TIMEOUT_SECONDS"]):
-                self._context = await run_db(self._prepare, emitter)
+                context, state = await run_db(self._prepare, emitter)
+                self._context = context
                 reached("after_prepare")
-                return await self._invoke(self._context), None
+                return await self._invoke(context, state), None
         except asyncio.CancelledError:
             if not self.is_cancelled:
                 raise
@@ -140,7 +141,11 @@ class TurnRunner:
         finally:
             self._interruptible = None
 
-    def _prepare(self, emitter: Emitter) -> TurnContext:
+    def _prepare(self, emitter: Emitter) -> tuple[TurnContext, TurnState]:
+        """Return what the graph needs, and where it begins.
+
+        Rows are the truth: the state is derived from them, for a new turn as for one taken over.
+        """
         run = self.run
         conversation: Conversation = run.conversation
         agent: Agent = run.agent
@@ -157,7 +162,7 @@ class TurnRunner:
             is_agents_own=handle == agent.model,
         )
         add_notices(run, fitted.notices)
-        return TurnContext(
+        context = TurnContext(
             run=run,
             emitter=emitter,
             provider=provider,
@@ -168,9 +173,11 @@ class TurnRunner:
             gates=gates if fitted.uses_tools else replace(gates, client_tools=()),
             tool_slots=self._tool_slots,
             calibration=Calibration.load(conversation.calibration, handle),
+            claimed=conversation,
         )
+        return context, derive_state(run)
 
-    async def _invoke(self, context: TurnContext) -> str:
+    async def _invoke(self, context: TurnContext, state: TurnState) -> str:
         run = self.run
         if run.request.get("run_type") == runs.COMPACTION:
             return await compact_run(context)
@@ -178,8 +185,6 @@ class TurnRunner:
             "configurable": {"thread_id": str(run.conversation_id), RUN_KEY: run},
             "recursion_limit": context.max_steps * GRAPH_STEPS_PER_MODEL_CALL + 2,
         }
-        # Rows are the truth: the state is derived from them, for a new turn as for one taken over.
-        state: TurnState = await run_db(derive_state, run)
         result = await self._graph.ainvoke(state, config, context=context, durability="exit")
         return str(result["stop_reason"])
 
@@ -202,18 +207,12 @@ class TurnRunner:
 
     async def _end(self, emitter: Emitter, stop_reason: str, error: dict[str, Any] | None) -> None:
         run = self.run
-        usage = await run_db(load_usage, run)
-        reached("before_finish")
         try:
-            ended = await run_db(
-                runs.finish, run, stop_reason=stop_reason, usage=usage, error=error
-            )
+            usage = await run_db(_finish, run, stop_reason, error)
         except runs.CancelRequested:
             stop_reason, error = await self._after_cancel(emitter)
-            ended = await run_db(
-                runs.finish, run, stop_reason=stop_reason, usage=usage, error=error
-            )
-        if not ended:
+            usage = await run_db(_finish, run, stop_reason, error)
+        if usage is None:
             return
         reached("after_finish")
         await fill_gap(run, emitter)
@@ -255,6 +254,14 @@ async def _begun(run: Run) -> tuple[int, bool]:
     if run.fence == 1:
         return run.last_event_seq, last_seq > run.last_event_seq
     return run.last_event_seq + (0 if last_seq else LOST_EVENTS), True
+
+
+def _finish(run: Run, stop_reason: str, error: dict[str, Any] | None) -> dict[str, Any] | None:
+    """End the run and return its usage; None when it had ended already. Raises as `runs.finish` does."""
+    usage = load_usage(run)
+    reached("before_finish")
+    ended = runs.finish(run, stop_reason=stop_reason, usage=usage, error=error)
+    return usage if ended else None
 
 
 def _after_end(run: Run, last_seq: int) -> None:
