@@ -222,7 +222,7 @@ def _must_wait(conversation: Conversation, options: TurnOptions, *, is_retry: bo
     Raises PendingApproval or ConversationBusy when it does not want to.
     """
     may_wait, is_pending = (
-        options.when_busy == "queue",
+        options.when_busy == "queue" and not is_retry,  # what a retry answers is said already
         queueing.is_waiting_for_approval(conversation),
     )
     if is_pending and not may_wait and not is_retry:

@@ -184,7 +184,12 @@ def repeated(conversation: Conversation, approvals: list[IncomingApproval]) -> R
     except InvalidToolCallIds:
         raise NothingPending("The call may have been cancelled, or it was never made.") from None
     differing = [e.name for call_id, e in by_id.items() if decisions[call_id].value != e.decision]
-    if differing or last.run is None:
+    if last.run is None:
+        raise Conflict(
+            "The request was decided before, and the record of its run was deleted. Send a message instead.",
+            pending_request_id=None,
+        )
+    if differing:
         raise Conflict(
             f"The request was decided before, otherwise than now ({', '.join(differing)}); the first decision stays.",
             pending_request_id=None,
@@ -192,15 +197,16 @@ def repeated(conversation: Conversation, approvals: list[IncomingApproval]) -> R
     return last.run
 
 
-def settle(conversation_id: uuid.UUID, reason: str) -> bool:
-    """End a pending request without a client: every open call gets a denial that says why.
+def settle(conversation_id: uuid.UUID, message_id: uuid.UUID, reason: str) -> bool:
+    """End the pending request that the message makes, without a client: every open call gets a denial that says why.
 
     No model call follows; the next message, which may be waiting, goes on from there. Returns False when
-    nothing was pending. Idempotent, and safe against a decision at the same moment: the conversation's row is locked.
+    this one is not pending (any more). Idempotent, and safe against a decision at the same moment: the
+    conversation's row is locked.
     """
     with transaction.atomic():
         conversation = Conversation.objects.select_for_update().filter(pk=conversation_id).first()
-        if conversation is None or conversation.pending_message_id is None:
+        if conversation is None or conversation.pending_message_id != message_id:
             return False
         message = _pending_message(conversation)
         known = {e.position: e for e in ToolCall.objects.filter(message_id=message.id)}
@@ -254,7 +260,7 @@ def withdraw(conversations: Iterable[Conversation], run_ids: Collection[uuid.UUI
             continue
         asked_by = Message.objects.filter(id=message_id).values_list("run_id", flat=True).first()
         if run_ids is None or asked_by in run_ids:
-            count += settle(conversation.pk, WITHDRAWN)
+            count += settle(conversation.pk, message_id, WITHDRAWN)
     return count
 
 
@@ -262,5 +268,5 @@ def expire() -> int:
     """Deny what nobody decided in time; returns how many requests. Any number of workers may call it at once."""
     overdue = ToolCall.objects.filter(
         state=ToolCall.State.WAITING, expires_at__lt=timezone.now()
-    ).values_list("conversation_id", flat=True)[:100]
-    return sum(settle(conversation_id, EXPIRED) for conversation_id in set(overdue))
+    ).values_list("conversation_id", "message_id")[:100]
+    return sum(settle(*pending, EXPIRED) for pending in set(overdue))

@@ -29,26 +29,34 @@ def _end_queued(run: Run) -> bool:
     return orphans.end_queued(run) if has_begun else cancel_queued(run)
 
 
+def _end_live(run: Run) -> bool:
+    """Ask for the end of a queued or running run. Returns False for one that has ended: it stays as it is."""
+    live = Run.objects.filter(pk=run.pk, status__in=UNENDED)
+    if not live.update(cancel_requested_at=Now()):
+        return False
+    current = Run.objects.select_related("agent").filter(pk=run.pk).first()
+    if current is not None and _end_queued(current):
+        _close(current)
+    else:
+        notify_worker(run.pk)
+    return True
+
+
+def _close(run: Run) -> None:
+    run.stop_reason = "cancelled"
+    try_close(run)
+
+
 def cancel_runs(runs: Iterable[Run]) -> dict[str, str]:
     """Ask for the end of live runs; returns {run id: "cancelled"} for those that were live.
 
     A run that has ended stays as it is and is not named. Those that wait are ended first, or the end of the
-    run before would activate them. Idempotent.
+    run before would activate them; their streams are closed last, or the live one would speak on meanwhile. Idempotent.
     """
-    asked = {}
-
-    def place(run: Run) -> tuple[bool, int]:
-        return run.status == RunStatus.WAITING, run.first_sequence
-
-    for run in sorted(runs, key=place, reverse=True):
-        live = Run.objects.filter(pk=run.pk, status__in=UNENDED)
-        if not live.update(cancel_requested_at=Now()):
-            continue
-        asked[f"run-{run.pk}"] = "cancelled"
-        current = Run.objects.select_related("agent").filter(pk=run.pk).first()
-        if current is not None and (cancel_waiting(current) or _end_queued(current)):
-            current.stop_reason = "cancelled"
-            try_close(current)
-        else:
-            notify_worker(run.pk)
-    return asked
+    runs = list(runs)
+    waited = cancel_waiting([run.pk for run in runs if run.status == RunStatus.WAITING])
+    ended = [run for run in runs if run.pk not in waited and _end_live(run)]
+    never_said = [run for run in runs if run.pk in waited]
+    for run in never_said:
+        _close(run)
+    return {f"run-{run.pk}": "cancelled" for run in (*never_said, *ended)}

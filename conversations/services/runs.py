@@ -316,13 +316,21 @@ def cancel_queued(run: Run) -> bool:
     return bool(ended)
 
 
-def cancel_waiting(run: Run) -> bool:
-    """End a run that waits for its turn: its messages are never said. Returns whether it still waited."""
-    return bool(
-        Run.objects.filter(pk=run.pk, status=RunStatus.WAITING).update(
-            status=RunStatus.CANCELLED, stop_reason="cancelled", completed_at=timezone.now()
+def cancel_waiting(run_ids: list[uuid.UUID]) -> set[uuid.UUID]:
+    """End runs that wait for their turn, all at once: their messages are never said.
+
+    Returns those that still waited.
+    """
+    with transaction.atomic():
+        waiting = Run.objects.select_for_update().filter(pk__in=run_ids, status=RunStatus.WAITING)
+        ended = set(waiting.order_by("pk").values_list("pk", flat=True))
+        Run.objects.filter(pk__in=ended).update(
+            status=RunStatus.CANCELLED,
+            stop_reason="cancelled",
+            cancel_requested_at=Now(),
+            completed_at=timezone.now(),
         )
-    )
+    return ended
 
 
 def cancelled_of(run_ids: list[uuid.UUID]) -> list[uuid.UUID]:

@@ -64,7 +64,8 @@ class Outcome:
 def outcome_of(decision: dict[str, Any]) -> Outcome:
     """Return the outcome that a denial or a client's return is."""
     if decision["type"] == "deny":
-        return Outcome(denial_text(decision.get("reason")), "error")
+        reason = cap_text(decision.get("reason") or "", CLIENT_RETURN_CHARS)
+        return Outcome(denial_text(reason), "error")
     return Outcome(
         cap_text(clean_text(decision["text"]), CLIENT_RETURN_CHARS),
         decision["status"],

@@ -30,7 +30,14 @@ AZURE_METADATA = ipaddress.ip_address("168.63.129.16")  # the one metadata addre
 # Tunnels and translations whose end can be a private IPv4 address; nobody publishes a service there.
 HIDDEN_IPV4 = tuple(
     ipaddress.ip_network(text)
-    for text in ("::/96", "2002::/16", "2001::/32", "64:ff9b:1::/48", "fec0::/10")
+    for text in (
+        "::/96",
+        "2002::/16",
+        "2001::/32",
+        "64:ff9b:1::/48",
+        "::ffff:0:0:0/96",
+        "fec0::/10",
+    )
 )
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 HOW_TO_ALLOW = "The operator can allow it with SOUVERAINE_OUTBOUND_ALLOW."

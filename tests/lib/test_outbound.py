@@ -39,6 +39,7 @@ def allow(monkeypatch: pytest.MonkeyPatch, *entries: str) -> None:
         ("::7f00:1", False),
         ("::ffff:127.0.0.1", False),
         ("64:ff9b::7f00:1", False),
+        ("::ffff:0:7f00:1", False),
         ("2002:7f00:1::", False),
         ("fd00:ec2::254", False),
         ("fe80::1", False),

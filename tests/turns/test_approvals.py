@@ -451,7 +451,7 @@ def test_a_queued_message_waits_for_the_decision_and_never_stands_in_its_way(
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(send, api, guarded, "later", when_busy="queue")
         [run] = wait_for(lambda: list(Run.objects.filter(status="waiting")))
-        approvals.settle(run.conversation_id, "x")
+        assert approvals.withdraw([run.conversation], None) == 1
         assert waiting.result(30).json()["messages"][0]["content"] == "after the denial"
 
 
