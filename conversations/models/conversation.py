@@ -130,7 +130,7 @@ class Message(models.Model):
 
     @property
     def is_said(self) -> bool:
-        """A client has said it, also in the assistant's name: no answer of the model, which has a step."""
+        """A client has said it, also in the assistant's name: what it sends has an otid, a model's answer has none."""
         if self.role == self.Role.ASSISTANT:
-            return self.step_id is None and not self.tool_calls
+            return self.otid is not None
         return self.role == self.Role.USER
