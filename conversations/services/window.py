@@ -14,6 +14,7 @@ from typing import Any
 from conversations.models import Conversation, Message, Run, Step
 from conversations.services.runs import fenced
 
+# What is looked at when a prompt is made; a field that is missing here costs a query per message.
 IN_PROMPT = (
     "sequence",
     "role",
@@ -23,7 +24,7 @@ IN_PROMPT = (
     "tool_call_id",
     "name",
     "status",
-    "step_id",
+    "otid",
     "created_at",
 )
 FOLLOWERS = (Message.Role.TOOL, Message.Role.APPROVAL)  # they belong to the message before them

@@ -41,7 +41,7 @@ def derive_state(run: Run) -> TurnState:
     """Return where the turn stands, from the rows alone."""
     newest = (
         Message.objects.filter(conversation_id=run.conversation_id)
-        .only("id", "sequence", "role", "step_id", "tool_calls")
+        .only("id", "sequence", "role", "otid")
         .order_by("-sequence")
         .first()
     )

@@ -23,7 +23,7 @@ from agents.tools import registry
 from agents.tools.base import ToolContext, ToolError
 from conversations.models import Conversation, Message, Run, ToolCall
 from conversations.services.approvals import ANSWERS, denial_text
-from conversations.services.runs import fenced, note_progress
+from conversations.services.runs import fenced, fenced_conversation, note_progress
 from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
 from souveraine.errors import SouveraineError
@@ -137,12 +137,11 @@ def _finish(run: Run, message: Message, position: int, outcome: Outcome) -> Mess
     The first outcome stays: None when there is one (a cancel may meet the thread that stores it).
     """
     call = message.tool_calls[position]
-    with fenced(run):
+    with fenced_conversation(run) as conversation:
         if ToolCall.objects.filter(
             message_id=message.id, position=position, state=ToolCall.State.RETURNED
         ).exists():
             return None
-        conversation = Conversation.objects.select_for_update().get(pk=run.conversation_id)
         ToolCall.objects.update_or_create(
             conversation=conversation,
             message_id=message.id,
