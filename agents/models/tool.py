@@ -27,6 +27,8 @@ class Tool(models.Model):
     source_code = models.TextField(null=True, blank=True)  # noqa: DJ001
     json_schema = models.JSONField(default=dict)
     args_json_schema = models.JSONField(null=True, blank=True)
+    pip_requirements = models.JSONField(null=True, blank=True)
+    npm_requirements = models.JSONField(null=True, blank=True)
     tags = models.JSONField(default=list, blank=True)
     return_char_limit = models.PositiveIntegerField(default=50_000)
     default_requires_approval = models.BooleanField(null=True, blank=True)

@@ -30,7 +30,7 @@ class ToolContext:
 
     agent: Agent
     conversation_id: uuid.UUID
-    run_id: uuid.UUID
+    run_id: uuid.UUID | None  # None when a person runs the tool by hand
 
 
 @dataclass(frozen=True)

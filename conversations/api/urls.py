@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import re_path
 
 from conversations.api import (
+    agent_tools,
     agents,
     ambient,
     approvals,
@@ -41,6 +42,14 @@ urlpatterns = [
     re_path(
         rf"{AGENT}/tools/approval/(?P<tool_name>[^/]+)/?$", approvals.ToolApprovalView.as_view()
     ),
+    re_path(rf"{AGENT}/tools/?$", agent_tools.AgentToolsView.as_view()),
+    re_path(
+        rf"{AGENT}/tools/attach/(?P<tool_id>[^/]+)/?$", agent_tools.AgentToolAttachView.as_view()
+    ),
+    re_path(
+        rf"{AGENT}/tools/detach/(?P<tool_id>[^/]+)/?$", agent_tools.AgentToolDetachView.as_view()
+    ),
+    re_path(rf"{AGENT}/tools/(?P<tool_name>[^/]+)/run/?$", agent_tools.AgentToolRunView.as_view()),
     re_path(rf"{AGENT}/approvals/?$", approvals.AgentApprovalsView.as_view()),
     re_path(
         rf"{AGENT}/approvals/(?P<tool_name>[^/]+)/?$", approvals.RememberedApprovalView.as_view()
@@ -77,5 +86,9 @@ urlpatterns = [
     re_path(r"^messages/(?P<message_id>[^/]+)/?$", steps.MessageView.as_view()),
     re_path(r"^tools/?$", tools.ToolsView.as_view()),
     re_path(r"^tools/add-base-tools/?$", tools.AddBaseToolsView.as_view()),
+    re_path(r"^tools/count/?$", tools.ToolCountView.as_view()),
+    re_path(r"^tools/search/?$", tools.ToolSearchView.as_view()),
+    re_path(r"^tools/run/?$", tools.RunSourceView.as_view()),
+    re_path(r"^tools/generate-schema/?$", tools.GenerateSchemaView.as_view()),
     re_path(r"^tools/(?P<tool_id>[^/]+)/?$", tools.ToolView.as_view()),
 ]

@@ -16,10 +16,10 @@ from typing import Any
 from django.conf import settings
 from django.db import connections
 from django.utils import timezone
-from jsonschema import Draft202012Validator, SchemaError
 
 from agents.models import Tool
 from agents.tools import registry
+from agents.tools.arguments import check_arguments
 from agents.tools.base import ToolContext, ToolError
 from conversations.models import Conversation, Message, Run, ToolCall
 from conversations.services.approvals import ANSWERS, denial_text
@@ -93,17 +93,7 @@ def parse_arguments(tool: Tool, arguments: str) -> dict[str, Any]:
         raise ToolError(
             f"The arguments are not valid JSON ({exc}). Call {tool.name} again with a JSON object."
         ) from None
-    parsed = clean_json(parsed)
-    if not isinstance(parsed, dict):
-        raise ToolError(f"The arguments must be a JSON object, not {type(parsed).__name__}.")
-    schema = tool.json_schema.get("parameters") or {}
-    try:
-        problems = [e.message for e in Draft202012Validator(schema).iter_errors(parsed)]
-    except SchemaError as exc:
-        raise ToolError(f"The schema of {tool.name} is broken: {exc.message}.") from None
-    if problems:
-        raise ToolError(f"Wrong arguments for {tool.name}: {'; '.join(problems[:5])}.")
-    return parsed
+    return check_arguments(tool, clean_json(parsed))
 
 
 def _start(

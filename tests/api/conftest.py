@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.routes import World
+from tests.api.routes import SOURCE, World
 from tests.conftest import Api
 
 
@@ -17,6 +17,7 @@ def world(api: Api, agent: dict[str, Any]) -> World:
     path = f"/v1/conversations/{conversation['id']}/messages"
     sent = api.post(path, {"input": "Hello", "streaming": False})
     assert sent.status == 200, sent.body
+    custom = api.post("/v1/tools", {"source_code": SOURCE.replace("roll", "own_roll")}).json()
     free = api.post("/v1/blocks", {"label": "project", "value": "P1"}).json()
     return World(
         agent=agent["id"],
@@ -27,4 +28,5 @@ def world(api: Api, agent: dict[str, Any]) -> World:
         step=sent.json()["messages"][0]["step_id"],
         message=sent.json()["messages"][0]["id"],
         tool=agent["tools"][0]["id"],
+        custom_tool=custom["id"],
     )

@@ -7,6 +7,9 @@ from typing import Any
 
 from conversations.api.urls import urlpatterns
 
+SOURCE = (
+    'def roll(n: int) -> int:\n    """Roll.\n\n    Args:\n        n: sides\n    """\n    return n\n'
+)
 MESSAGE = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
@@ -37,6 +40,7 @@ class World:
     step: str
     message: str
     tool: str
+    custom_tool: str
 
     def fill(self, path: str) -> str:
         return path.format(**vars(self))
@@ -156,6 +160,16 @@ ROUTES: dict[str, list[Route]] = {
     r"^agents/(?P<agent_id>[^/]+)/tools/approval/(?P<tool_name>[^/]+)/?$": [
         Route("PATCH", "agents/{agent}/tools/approval/memory_insert", {"requires_approval": True})
     ],
+    r"^agents/(?P<agent_id>[^/]+)/tools/?$": [Route("GET", "agents/{agent}/tools")],
+    r"^agents/(?P<agent_id>[^/]+)/tools/attach/(?P<tool_id>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/tools/attach/{custom_tool}")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/tools/detach/(?P<tool_id>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/tools/detach/{custom_tool}")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/tools/(?P<tool_name>[^/]+)/run/?$": [
+        Route("POST", "agents/{agent}/tools/conversation_search/run", {"args": {"query": "Hello"}})
+    ],
     r"^agents/(?P<agent_id>[^/]+)/approvals/?$": [Route("GET", "agents/{agent}/approvals")],
     r"^agents/(?P<agent_id>[^/]+)/approvals/(?P<tool_name>[^/]+)/?$": [
         Route("DELETE", "agents/{agent}/approvals/memory_insert", expected=404)
@@ -171,9 +185,25 @@ ROUTES: dict[str, list[Route]] = {
     ],
     r"^steps/(?P<step_id>[^/]+)/?$": [Route("GET", "steps/{step}")],
     r"^messages/(?P<message_id>[^/]+)/?$": [Route("GET", "messages/{message}")],
-    r"^tools/?$": [Route("GET", "tools", stranger="own")],
+    r"^tools/?$": [
+        Route("GET", "tools", stranger="own"),
+        Route("POST", "tools", {"source_code": SOURCE}, stranger="own"),
+        Route("PUT", "tools", {"source_code": SOURCE}, stranger="own"),
+    ],
     r"^tools/add-base-tools/?$": [Route("POST", "tools/add-base-tools", stranger="own")],
-    r"^tools/(?P<tool_id>[^/]+)/?$": [Route("GET", "tools/{tool}", stranger="own")],
+    r"^tools/count/?$": [Route("GET", "tools/count", stranger="own")],
+    r"^tools/search/?$": [Route("POST", "tools/search", {"query": "memory"}, stranger="own")],
+    r"^tools/run/?$": [
+        Route("POST", "tools/run", {"source_code": SOURCE, "args": {}}, stranger=400, expected=400)
+    ],
+    r"^tools/generate-schema/?$": [
+        Route("POST", "tools/generate-schema", {"code": SOURCE}, stranger="own")
+    ],
+    r"^tools/(?P<tool_id>[^/]+)/?$": [
+        Route("GET", "tools/{custom_tool}"),
+        Route("PATCH", "tools/{custom_tool}", {"tags": ["mine"]}),
+        Route("DELETE", "tools/{custom_tool}"),
+    ],
 }
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from agents.models import Agent, AgentBlock, AgentTag, Block
 from conversations.models import Conversation, Message, Run
-from tests.api.routes import Route, World, all_routes, filled
+from tests.api.routes import SOURCE, Route, World, all_routes, filled
 from tests.conftest import Answer, Api, make_agent
 
 COUNTED = (Agent, AgentBlock, AgentTag, Block, Conversation, Message, Run)
@@ -103,6 +103,7 @@ def idle_world(idle_api: Api) -> World:
         step=f"step-{NO_ID}",
         message=f"message-{NO_ID}",
         tool=agent["tools"][0]["id"],
+        custom_tool=idle_api.post("/v1/tools", {"source_code": SOURCE}).json()["id"],
     )
 
 

@@ -106,6 +106,7 @@ DIFFERENCES: dict[int, tuple[dict[str, Any], str]] = {
         {"detail": "^NOT_FOUND: Handle openai-proxy/nope not found, must be one of"},
         "names them",
     ),
+    142: ({"accept": "status|stdout|stderr"}, "custom code waits for the sandbox"),
     151: ({"detail": "^Agent with ID .* not found$"}, "no inner state of the server in errors"),
 }
 # Differences in every exchange: a pattern of the difference's text, and why.
