@@ -52,7 +52,9 @@ def put_tool(actor: Actor, data: dict[str, Any]) -> Tool:
     try:
         with transaction.atomic():
             tool, is_new = Tool.objects.get_or_create(
-                owner=actor.user, name=name, defaults={"tool_type": "custom", **fields}
+                owner=actor.user,
+                name=name,
+                defaults={"tool_type": "custom", "args_json_schema": {}, **fields},
             )
     except IntegrityError:  # somebody else created it at the same moment
         tool, is_new = Tool.objects.get(owner=actor.user, name=name), False

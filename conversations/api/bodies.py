@@ -14,6 +14,8 @@ from pydantic import (
     model_validator,
 )
 
+from conversations.api.tool_rule_bodies import ToolRule
+
 ShortText = Annotated[str, StringConstraints(max_length=255)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Handle = Annotated[str, StringConstraints(max_length=255)]
@@ -133,7 +135,7 @@ class AgentFields(Body):
     embedding_config: JSONObject | None = None
     compaction_settings: CompactionSettingsBody | None = None
     response_format: JSONObject | None = None
-    tool_rules: list[JSONObject] | None = None
+    tool_rules: Annotated[list[ToolRule], Field(max_length=1000)] | None = None
     tools: list[ShortText] | None = None
     tool_ids: list[ShortText] | None = None
     block_ids: list[ShortText] | None = None

@@ -32,6 +32,8 @@ from souveraine.errors import (
 )
 
 ANSWERS = "answers"  # key of Run.request: the id of the message whose calls the run answers
+# Key of Run.request: the first sequence of a turn that goes on in this run.
+TURN_BEGAN = "turn_began"
 EXPIRED = "Nobody decided in time, so the call was never made."
 WITHDRAWN = "The request was cancelled before anybody decided."
 NOT_RUN = "The call was not made: the calls beside it were not allowed."
@@ -130,7 +132,16 @@ def decide(
             remember(actor, conversation.agent, entry.name, decision.value)
     ToolCall.objects.bulk_update(waiting, ["state", "decision", "run", "decided_at", "decided_by"])
     conversation.pending_message_id = None
-    run.request = {**run.request, ANSWERS: str(message.id)}
+    run.request = {**run.request, ANSWERS: str(message.id), TURN_BEGAN: _turn_began(message)}
+
+
+def _turn_began(message: Message) -> int:
+    """Return the first sequence of the turn that asked, which earlier decisions may have carried on."""
+    asked_by = Run.objects.filter(pk__in=[message.run_id] if message.run_id else []).values_list(
+        "request", "first_sequence"
+    )
+    request, first = asked_by.first() or ({}, message.sequence)
+    return int(request.get(TURN_BEGAN) or first)
 
 
 def _pending_message(conversation: Conversation) -> Message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,8 @@ from agents.providers.base import ChatProvider
 from conversations.models import Conversation, Run, ToolCall
 from conversations.services.tokens import Calibration
 from conversations.turn.emitter import Emitter
+from conversations.turn.guide import Guide
+from conversations.turn.tool_rules import ToolRules
 
 
 @dataclass
@@ -58,19 +60,44 @@ class TurnContext:
     calibration: Calibration
     gates: Gates = field(default_factory=Gates)
     claimed: Conversation | None = None  # as claimed, for the first prompt; later ones read it anew
+    rules: ToolRules | None = None
+    guide: Guide | None = None  # what the rules say to the present model call
+    is_last_step: bool = False
+    is_hinted: bool = False  # the answer stored last is followed by a hint, so the turn goes on
     partial: PartialAnswer | None = None
     usage: dict[str, Any] = field(default_factory=dict)
     prompt_estimate: int = 0  # of the request made last, uncorrected
     refusals: int = 0  # how often the provider found the prompt of the present call too large
 
     @property
+    def tool_names(self) -> list[str]:
+        """All tools that there are, the client's among them."""
+        return [schema["name"] for schema in self._all_schemas]
+
+    @property
     def schemas(self) -> list[dict[str, Any]]:
-        """What the model is offered: our tools, then the client's, which hide ours of the same name."""
+        """What the model is offered: our tools, then the client's, as far as the rules allow them now."""
+        if self.guide is None:
+            return self._all_schemas
+        offered = set(self.guide.offered)
+        return [schema for schema in self._all_schemas if schema["name"] in offered]
+
+    @property
+    def _all_schemas(self) -> list[dict[str, Any]]:
+        """Our tools and the client's, which hide ours of the same name."""
         hidden = {tool["name"] for tool in self.gates.client_tools}
         return [
             *(tool.json_schema for tool in self.tools if tool.name not in hidden),
             *self.gates.client_tools,
         ]
+
+    def gates_of(self, names: Sequence[str]) -> list[str]:
+        """Return the gate of each call of an answer; a forbidden call waits for nobody."""
+        gates = [self.gates.of(name) for name in names]
+        if self.guide is None:
+            return gates
+        permitted = self.guide.permitted(names)
+        return [gate if allowed else "" for gate, allowed in zip(gates, permitted, strict=True)]
 
     @property
     def max_steps(self) -> int:

@@ -13,12 +13,13 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
-from conversations.models import Message, Run, Step
+from conversations.models import Message, Step
 from conversations.services.approvals import ANSWERS, is_waiting
 from conversations.services.prompt import SYSTEM_SEQUENCE
 from conversations.services.usage import SUMMARY_TAG
 from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
+from conversations.turn.guide import has_ended, read_guide
 from conversations.turn.model_call import call_model
 from conversations.turn.tool_calls import pending_message, run_tool_calls
 from souveraine import ids
@@ -37,8 +38,9 @@ class TurnState(TypedDict):
     stop_reason: str
 
 
-def derive_state(run: Run) -> TurnState:
+def derive_state(context: TurnContext) -> TurnState:
     """Return where the turn stands, from the rows alone."""
+    run = context.run
     newest = (
         Message.objects.filter(conversation_id=run.conversation_id)
         .only("id", "sequence", "role", "otid")
@@ -58,6 +60,9 @@ def derive_state(run: Run) -> TurnState:
     if newest is None:
         return _state(newest, steps, "agent")
     is_answer = newest.role == Message.Role.ASSISTANT and not newest.is_said
+    rules = context.rules if newest.role == Message.Role.TOOL else None
+    if rules is not None and has_ended(run, rules, context.tool_names):
+        return {**_state(newest, steps, "end"), "stop_reason": "tool_rule"}
     is_answered = is_answer and newest.sequence >= run.first_sequence
     return _state(newest, steps, "end" if is_answered else "agent")
 
@@ -76,14 +81,21 @@ def _state(newest: Message | None, steps: int, pending: Next) -> TurnState:
 
 async def agent_node(state: TurnState, runtime: Runtime[TurnContext]) -> dict[str, Any]:
     """Ask the model. An answer that an earlier attempt has stored was found by `derive_state`."""
-    message = await call_model(runtime.context)
+    context = runtime.context
+    if context.rules is not None:
+        context.guide = await run_db(read_guide, context.run, context.rules, context.tool_names)
+    context.is_last_step = state["steps"] + 1 >= context.max_steps
+    message = await call_model(context)
+    is_hinted = context.is_hinted
     waits = any(call.get("gate") for call in message.tool_calls)
+    pending: Next = "tools" if message.tool_calls and not waits else "end"
+    sequence = message.sequence + is_hinted
     return {
-        "last_sequence": message.sequence,
+        "last_sequence": sequence,
         "last_message_id": ids.make(ids.MESSAGE, message.id),
-        "message_count": message.sequence - SYSTEM_SEQUENCE,
+        "message_count": sequence - SYSTEM_SEQUENCE,
         "steps": state["steps"] + 1,
-        "pending": "tools" if message.tool_calls and not waits else "end",
+        "pending": "agent" if is_hinted else pending,
         "stop_reason": "requires_approval" if waits else "end_turn",
     }
 
@@ -94,7 +106,9 @@ async def tools_node(state: TurnState, runtime: Runtime[TurnContext]) -> dict[st
     message = await run_db(pending_message, context.run)
     if message is not None:
         await run_tool_calls(context, message)
-    after = await run_db(derive_state, context.run)
+    after = await run_db(derive_state, context)
+    if after["stop_reason"] == "tool_rule":
+        return {**after, "steps": state["steps"]}
     is_exhausted = state["steps"] >= context.max_steps
     return {
         **after,

@@ -28,7 +28,7 @@ from agents.providers.base import (
 )
 from agents.providers.capabilities import fit
 from agents.providers.retry import Attempts, RetryPolicy
-from conversations.models import Message, Run, Step
+from conversations.models import Conversation, Message, Run, Step
 from conversations.services.approvals import open_calls
 from conversations.services.runs import fenced, fenced_conversation, note_progress
 from conversations.services.tokens import Calibration
@@ -128,7 +128,9 @@ class _Collector:
         if is_new and not call.id:
             call.id = f"call_{uuid.uuid4().hex[:24]}"  # some providers give none
         call.arguments.append(arguments)
-        is_gated = bool(self._context.gates.of(call.name))
+        places = sorted(self._calls)
+        gates = self._context.gates_of([self._calls[place].name for place in places])
+        is_gated = bool(gates[places.index(delta.index)])
         await self._output(
             self._stream.tool_call(call.id, name if is_new else None, arguments, is_gated=is_gated)
         )
@@ -277,7 +279,8 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
             context.calibration.counted(context.prompt_estimate, usage.prompt_tokens)
             conversation.calibration = context.calibration.dump()
         step.save(force_insert=True)
-        gates = [context.gates.of(call["name"]) for call in answer.tool_calls]
+        gates = context.gates_of([call["name"] for call in answer.tool_calls])
+        calls = [context.guide.completed(c) if context.guide else c for c in answer.tool_calls]
         message = Message.objects.create(
             id=partial.message_id,
             conversation=conversation,
@@ -288,7 +291,7 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
             reasoning=answer.reasoning,
             tool_calls=[
                 {**call, "gate": gate} if gate else call
-                for call, gate in zip(answer.tool_calls, gates, strict=True)
+                for call, gate in zip(calls, gates, strict=True)
             ],
             model=context.model_handle,
             run=run,
@@ -299,6 +302,7 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
         )
         if any(gates):
             open_calls(conversation, message, gates, run)
+        context.is_hinted = not answer.tool_calls and _store_hint(context, conversation, message)
         conversation.save(update_fields=["last_sequence", "calibration", "pending_message_id"])
         note_progress(run)
         reached("in_store_answer")
@@ -310,6 +314,24 @@ def _store(context: TurnContext, partial: PartialAnswer, answer: Answer, started
         (time.monotonic() - started) * 1000,
     )
     return message
+
+
+def _store_hint(context: TurnContext, conversation: Conversation, answer: Message) -> bool:
+    """Store what the rules still want, behind an answer that would end the turn: it goes on then."""
+    hint = context.guide.hint() if context.guide and not context.is_last_step else None
+    if hint is None:
+        return False
+    conversation.last_sequence += 1
+    Message.objects.create(
+        conversation=conversation,
+        agent_id=context.run.agent_id,
+        sequence=conversation.last_sequence,
+        role=Message.Role.SYSTEM,
+        text=hint,
+        run=context.run,
+        step_id=answer.step_id,
+    )
+    return True
 
 
 def _store_failed_step(context: TurnContext, partial: PartialAnswer, error: ProviderError) -> None:

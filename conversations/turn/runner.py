@@ -37,6 +37,7 @@ from conversations.turn.model_call import store_partial
 from conversations.turn.notices import add_notices
 from conversations.turn.reconcile import fill_gap, reconcile_stream
 from conversations.turn.tool_calls import close_open_calls
+from conversations.turn.tool_rules import ToolRules
 from conversations.wire import frames
 from souveraine.errors import ProviderError, SouveraineError
 from souveraine.events.log import Fenced, last_seq_async
@@ -171,11 +172,12 @@ class TurnRunner:
             context_window=fitted.context_window,
             tools=tools if fitted.uses_tools else [],
             gates=gates if fitted.uses_tools else replace(gates, client_tools=()),
+            rules=ToolRules.of(agent.tool_rules) if fitted.uses_tools else None,
             tool_slots=self._tool_slots,
             calibration=Calibration.load(conversation.calibration, handle),
             claimed=conversation,
         )
-        return context, derive_state(run)
+        return context, derive_state(context)
 
     async def _invoke(self, context: TurnContext, state: TurnState) -> str:
         run = self.run

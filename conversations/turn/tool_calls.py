@@ -26,6 +26,7 @@ from conversations.services.approvals import ANSWERS, denial_text
 from conversations.services.runs import fenced, fenced_conversation, note_progress
 from conversations.turn.context import TurnContext
 from conversations.turn.database import run_db
+from conversations.turn.guide import CONSTRAINT, read_guide
 from souveraine.errors import SouveraineError
 from souveraine.events.log import Fenced
 from souveraine.lib.crash_points import reached
@@ -188,14 +189,22 @@ def pending_message(run: Run) -> Message | None:
 
 async def run_tool_calls(context: TurnContext, message: Message) -> None:
     """Run the calls of a message in order and stream each return. Raises Fenced when taken over."""
+    refusals: dict[int, str] = {}
+    if context.rules is not None:
+        guide = await run_db(
+            read_guide, context.run, context.rules, context.tool_names, message.sequence
+        )
+        refusals = guide.refusals(message)
     for position in range(len(message.tool_calls)):
-        row = await _run_one(context, message, position)
+        row = await _run_one(context, message, position, refusals.get(position))
         if row is not None:
             await context.emitter.message(row)
             reached("between_tools")
 
 
-async def _run_one(context: TurnContext, message: Message, position: int) -> Message | None:
+async def _run_one(
+    context: TurnContext, message: Message, position: int, refusal: str | None
+) -> Message | None:
     call = message.tool_calls[position]
     tool = next((t for t in context.tools if t.name == call["name"]), None)
     builtin = registry.find(call["name"]) if tool is not None and tool.owner_id is None else None
@@ -211,6 +220,8 @@ async def _run_one(context: TurnContext, message: Message, position: int) -> Mes
         outcome = outcome_of(decision)
     elif state == "unknown":
         outcome = Outcome(UNKNOWN_OUTCOME, "error")
+    elif not decision and refusal is not None:
+        outcome = Outcome(refusal, "error")
     elif not decision and call["name"] in context.gates.denied:
         outcome = outcome_of({"type": "deny", "reason": context.gates.denied[call["name"]]})
     else:
@@ -224,10 +235,7 @@ async def _run_one(context: TurnContext, message: Message, position: int) -> Mes
 async def _execute(context: TurnContext, tool: Tool | None, call: dict[str, str]) -> Outcome:
     if tool is None:
         valid = [t.name for t in context.tools]
-        return Outcome(
-            f"[ToolConstraintError] Cannot call {call['name']}, valid tools include: {valid}.",
-            "error",
-        )
+        return Outcome(CONSTRAINT.format(name=call["name"], valid=valid), "error")
     try:
         arguments = parse_arguments(tool, call["arguments"])
         text = await _in_thread(context, tool, arguments)

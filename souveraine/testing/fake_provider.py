@@ -105,6 +105,11 @@ class FakeProvider:
             self._queue.extend(Reply(text=r) if isinstance(r, str) else r for r in replies)
         return self
 
+    def clear(self) -> None:
+        """Drop the replies that nobody has asked for."""
+        with self._lock:
+            self._queue.clear()
+
     @property
     def requests(self) -> list[ChatRequest]:
         """All requests so far, oldest first."""
