@@ -19,8 +19,8 @@ class AgentsConfig(AppConfig):
     name = "agents"
 
     def ready(self) -> None:
-        from agents.tools import files, memory, web  # noqa: PLC0415  models load after apps
+        from agents.tools import elsewhere, files, memory, web  # noqa: PLC0415  models load after apps
         from agents.tools.registry import register  # noqa: PLC0415
 
-        register(*memory.TOOLS, *files.TOOLS, *web.TOOLS)
+        register(*memory.TOOLS, *files.TOOLS, *web.TOOLS, *elsewhere.TOOLS)
         post_migrate.connect(_store_tools, sender=self)

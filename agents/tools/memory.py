@@ -48,7 +48,72 @@ def memory_replace(context: ToolContext, label: str, old_string: str, new_string
     return edit_by_agent(context.agent, label, change, agent_author(f"agent-{context.agent.pk}"))
 
 
+def core_memory_append(context: ToolContext, label: str, content: str) -> str:
+    """Add a line at the end of a block; returns the new value."""
+    return memory_insert(context, label, content)
+
+
+def core_memory_replace(
+    context: ToolContext, label: str, old_content: str, new_content: str
+) -> str:
+    """Replace text that occurs exactly once in a block; returns the new value."""
+    return memory_replace(context, label, old_content, new_content)
+
+
+def memory_rethink(context: ToolContext, label: str, new_memory: str) -> str:
+    """Replace the whole value of a block; returns it."""
+    author = agent_author(f"agent-{context.agent.pk}")
+    return edit_by_agent(context.agent, label, lambda value: new_memory, author)
+
+
+def memory_finish_edits(context: ToolContext) -> str:
+    """Tell that nothing is left to do: each edit is kept when it is made."""
+    return "All edits are kept."
+
+
+LEGACY_CORE = "letta_memory_core"
 TOOLS = (
+    BuiltinTool(
+        name="core_memory_append",
+        description="Add text at the end of one of your memory blocks.",
+        parameters=schema(
+            ("label", "content"), label=text("Label of the block."), content=text("What to add.")
+        ),
+        run=core_memory_append,
+        tool_type=LEGACY_CORE,
+    ),
+    BuiltinTool(
+        name="core_memory_replace",
+        description="Replace text that occurs exactly once in one of your memory blocks.",
+        parameters=schema(
+            ("label", "old_content", "new_content"),
+            label=text("Label of the block."),
+            old_content=text("The text to replace, exactly as it stands in the block."),
+            new_content=text("The text to put in its place."),
+        ),
+        run=core_memory_replace,
+        tool_type=LEGACY_CORE,
+    ),
+    BuiltinTool(
+        name="memory_rethink",
+        description="Rewrite one of your memory blocks as a whole, for large changes.",
+        parameters=schema(
+            ("label", "new_memory"),
+            label=text("Label of the block."),
+            new_memory=text("The whole new value."),
+        ),
+        run=memory_rethink,
+        tool_type=MEMORY_CORE,
+        idempotent=True,
+    ),
+    BuiltinTool(
+        name="memory_finish_edits",
+        description="Tell that you have finished editing your memory.",
+        parameters=schema(),
+        run=memory_finish_edits,
+        tool_type=MEMORY_CORE,
+        idempotent=True,
+    ),
     BuiltinTool(
         name="memory_insert",
         description=(

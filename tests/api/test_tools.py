@@ -312,3 +312,58 @@ def test_two_people_have_tools_of_the_same_name(idle_api: Api) -> None:
         listed = idle_api.get("/v1/tools?name=roll", headers=person.headers).json()
         assert [tool["id"] in tools for tool in listed] == [True]
     assert len(tools) == 2
+
+
+BASE_26 = [
+    "send_message",
+    "conversation_search",
+    "archival_memory_insert",
+    "archival_memory_search",
+    "core_memory_append",
+    "core_memory_replace",
+    "memory",
+    "memory_apply_patch",
+    "memory_insert",
+    "memory_replace",
+    "memory_rethink",
+    "memory_finish_edits",
+    "web_search",
+    "fetch_webpage",
+    "run_code",
+    "run_code_with_tools",
+    "open_files",
+    "grep_files",
+    "semantic_search_files",
+    "send_message_to_agent_async",
+    "send_message_to_agent_and_wait_for_reply",
+    "send_message_to_agents_matching_tags",
+    "store_memories",
+    "rethink_user_memory",
+    "finish_rethinking_memory",
+    "search_memory",
+]
+
+
+def test_all_26_base_tools_exist_and_work_or_say_why_not(api: Api) -> None:
+    agent = api.post("/v1/agents", {"model": "fake/fake-model", "tools": BASE_26}).json()
+    assert {tool["name"] for tool in agent["tools"]} >= set(BASE_26)
+    path = f"/v1/agents/{agent['id']}/tools"
+
+    def run(name: str, **args: str) -> tuple[str, str]:
+        answer = api.post(f"{path}/{name}/run", {"args": args}).json()
+        return answer["status"], answer["func_return"]
+
+    assert run("core_memory_append", label="human", content="Bob")[0] == "success"
+    assert run("core_memory_replace", label="human", old_content="Bob", new_content="Al")[1] == "Al"
+    assert run("memory_rethink", label="human", new_memory="Eve")[1] == "Eve"
+    assert run("memory_finish_edits")[0] == "success"
+    assert run("send_message", message="hi") == (
+        "error",
+        "Nothing was sent: write your answer as plain text, it goes to the person directly.",
+    )
+    for tool in agent["tools"]:
+        if tool["name"] in ("archival_memory_search", "run_code", "grep_files", "search_memory"):
+            args = dict.fromkeys(tool["json_schema"]["parameters"]["required"], "x")
+            status, text = run(tool["name"], **args)
+            assert status == "error"
+            assert "server" in text
