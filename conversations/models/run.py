@@ -74,6 +74,7 @@ class Run(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["agent", "created_at", "id"], name="run_page"),
+            models.Index(fields=["conversation", "created_at", "id"], name="run_conversation_page"),
             models.Index(
                 fields=["status", "lease_expires_at"],
                 condition=models.Q(status__in=["queued", "running"]),

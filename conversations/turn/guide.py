@@ -113,14 +113,14 @@ def _read_turn(run: Run, before: int | None = None) -> _Turn:
     calls: list[dict[str, Any]] = []
     returns: dict[str, Message] = {}
     for row in rows.order_by("sequence").only(
-        "role", "text", "status", "tool_calls", "tool_call_id"
+        "role", "otid", "text", "status", "tool_calls", "tool_call_id"
     ):
-        if row.role == Message.Role.ASSISTANT:
+        if row.role == Message.Role.ASSISTANT and not row.is_said:
             _close(turn, calls, returns)
             calls, returns, turn.is_spoken_since = row.tool_calls, {}, False
         elif row.role == Message.Role.TOOL:
             returns.setdefault(row.tool_call_id, row)
-        elif row.role == Message.Role.USER:
+        elif row.is_said:
             turn.is_spoken_since = True
         turn.hints += row.role == Message.Role.SYSTEM and row.text.startswith(HINT_MARK)
     _close(turn, calls, returns)
