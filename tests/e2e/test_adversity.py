@@ -166,4 +166,5 @@ def test_64_open_streams_through_the_death_of_a_worker(server: Stack) -> None:
         assert list(ended(stream).values()) == [WHOLE]
         numbers = [f["seq_id"] for f in stream.frames if isinstance(f, dict) and f.get("seq_id")]
         assert numbers == list(range(1, len(numbers) + 1))
-    assert query(server, "SELECT count(*) FROM conversations_run WHERE attempts > 1") != [(0,)]
+    kinds = {f["message_type"] for s in streams for f in s.frames if isinstance(f, dict)}
+    assert "souveraine_retracted" in kinds, "some of them were in the middle of their answer"
