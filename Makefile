@@ -71,8 +71,9 @@ $(NODE_DIR)/node_modules/.installed: $(NODE_DIR)/package.json
 	  cd $(NODE_DIR) && npm install --ignore-scripts --no-audit --no-fund --no-package-lock --silent && touch node_modules/.installed; \
 	else echo "npm is missing: the TypeScript client is not tried."; fi
 
+# The torture is left out for its minutes: `make torture`, or pytest tests/e2e/test_torture.py.
 test-e2e: $(DEV_STAMP) $(NODE_DIR)/node_modules/.installed
-	$(PYTEST) -m e2e -n 2 --dist loadfile
+	$(PYTEST) -m e2e -n 2 --dist loadfile --deselect tests/e2e/test_torture.py
 
 bench: $(DEV_STAMP)
 	$(BIN)/python -m souveraine.testing.bench.load
