@@ -28,6 +28,8 @@ def ended(api: Api, agent: dict[str, Any], provider: Any) -> tuple[str, list[Any
     path = f"/v1/agents/{agent['id']}/messages/stream"
     sent = api.post(path, {"input": "go", "stream_tokens": True}).frames()
     assert [f["seq_id"] for f in sent[:-3]] == [1, 2, 3, 4]
+    # The sender has its last frame before the row says so.
+    wait_for(lambda: Run.objects.get().stream_closed)
     return sent[1]["run_id"], sent
 
 
