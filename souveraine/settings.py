@@ -127,7 +127,7 @@ def _database() -> dict[str, Any]:
         parsed["CONN_MAX_AGE"] = None
         return parsed
     return {
-        "ENGINE": "django.db.backends.sqlite3",
+        "ENGINE": "souveraine.lib.sqlite",
         "NAME": DATA_DIR / "database.sqlite3",
         "CONN_MAX_AGE": None,  # threads come from pools: each keeps its connection
         "OPTIONS": {
@@ -140,7 +140,7 @@ def _database() -> dict[str, Any]:
 
 
 DATABASES = {"default": _database()}
-if "sqlite3" in DATABASES["default"]["ENGINE"]:
+if "sqlite" in DATABASES["default"]["ENGINE"]:
     # Threads and Celery workers need a real file also in tests: shared memory blocks second threads.
     DATABASES["default"]["TEST"] = {"NAME": DATA_DIR / "test-database.sqlite3"}
 

@@ -168,7 +168,7 @@ class Bench:
         """Run streamed turns of several clients at once, each with its own agent."""
         for count in CLIENTS:
             agents = [await self.agent() for _ in range(count)]
-            per_client = max(2, 64 // count)
+            per_client = max(4, 64 // count)  # a 99th percentile needs more than 100 turns
             started = time.monotonic()
 
             async def talk(agent: str, turns: int = per_client) -> list[float]:
