@@ -19,8 +19,8 @@ class AgentsConfig(AppConfig):
     name = "agents"
 
     def ready(self) -> None:
-        from agents.tools import elsewhere, files, memory, web  # noqa: PLC0415  models load after apps
+        from agents.tools import archival, elsewhere, files, memory, web  # noqa: PLC0415  models load after apps
         from agents.tools.registry import register  # noqa: PLC0415
 
-        register(*memory.TOOLS, *files.TOOLS, *web.TOOLS, *elsewhere.TOOLS)
+        register(*memory.TOOLS, *archival.TOOLS, *files.TOOLS, *web.TOOLS, *elsewhere.TOOLS)
         post_migrate.connect(_store_tools, sender=self)

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 from agents.tools.base import CORE, BuiltinTool, ToolContext, ToolError, integer, schema, text
+from agents.tools.moments import read_moment
 from conversations.models import Message
 from conversations.search import search_messages
 
 MAX_RESULTS = 50
 SNIPPET_CHARS = 1500
 ROLES = ("user", "assistant", "tool")
-
-
-def _moment(given: str, name: str, *, is_end: bool = False) -> datetime:
-    """Read a date or a time; a bare end date includes its whole day, a time its whole minute."""
-    try:
-        parsed = datetime.fromisoformat(given)
-        parsed = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
-        if not is_end:
-            return parsed
-        return parsed + (
-            timedelta(minutes=1) if "T" in given or " " in given else timedelta(days=1)
-        )
-    except (ValueError, OverflowError):
-        raise ToolError(
-            f"{name} {given!r} is not a date like 2026-11-30 or a time like 2026-11-30T09:00."
-        ) from None
 
 
 def _line(message: Message) -> str:
@@ -54,8 +37,8 @@ def conversation_search(
         context.agent.pk,
         query,
         roles=roles,
-        since=_moment(start_date, "start_date") if start_date else None,
-        until=_moment(end_date, "end_date", is_end=True) if end_date else None,
+        since=read_moment(start_date, "start_date") if start_date else None,
+        until=read_moment(end_date, "end_date", is_end=True) if end_date else None,
         limit=limit,
     )
     return "\n".join(_line(m) for m in found) or "No messages were found."

@@ -67,6 +67,13 @@ SETTINGS: tuple[Setting, ...] = (
         "Model handle for agents created without one; empty = first model found",
     ),
     S(
+        "SOUVERAINE_EMBEDDING_MODEL",
+        "models.embedding",
+        "str",
+        "",
+        "Embedding model handle: messages and archives are searched by meaning too; empty = by words only",
+    ),
+    S(
         "SOUVERAINE_API_KEY",
         "server.api_key",
         "str",

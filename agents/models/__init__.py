@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from agents.models.agent import Agent, AgentSecret, AgentTag, default_souveraine
 from agents.models.approval import RememberedDecision
+from agents.models.archive import AgentArchive, Archive, Passage, PassageTag
 from agents.models.block import AgentBlock, Block
 from agents.models.tool import AgentTool, Tool
 from agents.models.user import ApiKey, User
 
 __all__ = [
     "Agent",
+    "AgentArchive",
     "AgentBlock",
     "AgentSecret",
     "AgentTag",
     "AgentTool",
     "ApiKey",
+    "Archive",
     "Block",
+    "Passage",
+    "PassageTag",
     "RememberedDecision",
     "Tool",
     "User",

@@ -7,9 +7,9 @@ Retries, `<think>` tags in text and token counting are the turn engine's busines
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 MAX_COUNT = 2**53
 CAPABILITIES = frozenset({"tools", "vision", "thinking"})
@@ -152,6 +152,32 @@ class ChatProvider(Protocol):
         Closing or cancelling the generator closes the connection at once, so use `aclosing`. Raises
         ProviderError (`is_transient` tells whether a retry can help), also in mid-stream.
         """
+
+
+@dataclass(frozen=True)
+class EmbeddingModel:
+    """One embedding model that a provider really has; `dimensions` None: the provider does not tell."""
+
+    handle: str
+    name: str
+    provider_name: str
+    provider_type: str
+    endpoint_type: str
+    endpoint: str
+    dimensions: int | None = None
+
+
+@runtime_checkable
+class EmbeddingProvider(Protocol):
+    """A provider that has embedding models too."""
+
+    def list_embedding_models(self) -> list[EmbeddingModel]:
+        """List them; blocks for a few seconds at most. Raises as `ChatProvider.list_models`."""
+
+    def embed(
+        self, model: str, texts: Sequence[str], *, timeout_seconds: float
+    ) -> list[list[float]]:
+        """Give one vector for each text, in order; blocks. Raises ProviderError."""
 
 
 def count_of(value: Any) -> int | None:

@@ -6,7 +6,7 @@ is asked for and sent with every call.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from django.utils.module_loading import import_string
 
 from agents.providers import errors, transport
-from agents.providers.base import ChatRequest, Delta, ModelInfo, join_url
+from agents.providers.base import ChatRequest, Delta, EmbeddingModel, ModelInfo, join_url
 from agents.providers.errors import Endpoint
 from agents.providers.openai import positive_int
 from souveraine.errors import ProviderError
@@ -31,6 +31,7 @@ class ModelDetails:
     context_length: int | None
     capabilities: frozenset[str] | None
     is_chat: bool = True
+    embedding_length: int | None = None
 
 
 _Key = tuple[str, str]  # name and digest
@@ -53,6 +54,40 @@ class OllamaProvider:
 
     def list_models(self) -> list[ModelInfo]:
         """As ChatProvider says; embedding models are left out."""
+        return [self._model(name, details) for name, details in self._listed() if details.is_chat]
+
+    def list_embedding_models(self) -> list[EmbeddingModel]:
+        """As EmbeddingProvider says."""
+        return [
+            EmbeddingModel(
+                handle=f"{self.name}/{name}",
+                name=name,
+                provider_name=self.name,
+                provider_type=self.provider_type,
+                endpoint_type="ollama",
+                endpoint=self.endpoint.shown_url,
+                dimensions=details.embedding_length,
+            )
+            for name, details in self._listed()
+            if not details.is_chat
+        ]
+
+    def embed(
+        self, model: str, texts: Sequence[str], *, timeout_seconds: float
+    ) -> list[list[float]]:
+        """As EmbeddingProvider says; Ollama cuts what is too long for the model."""
+        answer = transport.ask(
+            self.endpoint,
+            "POST",
+            join_url(self.endpoint.url, "api/embed"),
+            body={"model": model, "input": list(texts), "truncate": True},
+            total_seconds=timeout_seconds,
+        )
+        with errors.understanding(self.endpoint):
+            return list(answer["embeddings"])
+
+    def _listed(self) -> list[tuple[str, ModelDetails]]:
+        """Give every model with what is known of it."""
         answer = transport.ask(self.endpoint, "GET", join_url(self.endpoint.url, "api/tags"))
         entries = answer.get("models") if isinstance(answer, dict) else None
         with errors.understanding(self.endpoint):
@@ -60,8 +95,7 @@ class OllamaProvider:
         unknown = [key for key in keys if key not in self._details]
         if unknown:
             self._learn(keys, unknown)
-        listed = [(name, self._details.get((name, digest), UNKNOWN)) for name, digest in keys]
-        return [self._model(name, details) for name, details in listed if details.is_chat]
+        return [(name, self._details.get((name, digest), UNKNOWN)) for name, digest in keys]
 
     def _learn(self, keys: list[_Key], unknown: list[_Key]) -> None:
         with ThreadPoolExecutor(min(_PARALLEL_SHOWS, len(unknown))) as pool:
@@ -107,6 +141,7 @@ def read_details(shown: Any) -> ModelDetails:
     info = shown.get("model_info")
     info = info if isinstance(info, dict) else {}
     lengths = (positive_int(v) for k, v in info.items() if k.endswith(".context_length"))
+    sizes = (positive_int(v) for k, v in info.items() if k.endswith(".embedding_length"))
     told = shown.get("capabilities")
     if not isinstance(told, list):  # Ollama before 0.6
         return ModelDetails(next((n for n in lengths if n), None), None)
@@ -114,4 +149,5 @@ def read_details(shown: Any) -> ModelDetails:
         next((n for n in lengths if n), None),
         frozenset(map(str, told)) & {"tools", "vision", "thinking"},
         is_chat="embedding" not in told,
+        embedding_length=next((n for n in sizes if n), None),
     )

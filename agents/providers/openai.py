@@ -7,13 +7,13 @@ Lists models here; streaming is in `langchain_openai_stream`, loaded at the firs
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from django.utils.module_loading import import_string
 
 from agents.providers import errors, transport
-from agents.providers.base import ChatRequest, Delta, ModelInfo, join_url
+from agents.providers.base import ChatRequest, Delta, EmbeddingModel, ModelInfo, join_url
 from agents.providers.errors import Endpoint
 from agents.providers.model_hints import told_capabilities
 from souveraine.errors import ProviderError
@@ -25,6 +25,13 @@ _NOT_CHAT = re.compile(
     r"embed|whisper|rerank|moderation|transcribe|dall-e|(^|[-/_])(tts|bge|e5|gte|minilm)([-/_.]|$)",
     re.IGNORECASE,
 )
+_EMBEDDING = re.compile(r"embed|(^|[-/_])(bge|e5|gte|minilm)([-/_.]|$)", re.IGNORECASE)
+_RANKING = re.compile(r"rerank", re.IGNORECASE)
+_DIMENSIONS = {
+    "text-embedding-3-small": 1536,
+    "text-embedding-3-large": 3072,
+    "text-embedding-ada-002": 1536,
+}  # OpenAI does not tell them
 _CONTEXT_KEYS = (
     "context_length",
     "max_model_len",
@@ -51,12 +58,50 @@ class OpenAIProvider:
         """As ChatProvider says; embedding, speech and ranking models are left out where that can be
         told.
         """
-        answer = transport.ask(self.endpoint, "GET", join_url(self.endpoint.url, "models"))
-        entries = answer.get("data") if isinstance(answer, dict) else answer
+        entries = self._entries()
         with errors.understanding(self.endpoint):
-            chat = [e for e in entries or [] if e.get("id") and _is_chat(e)]
+            chat = [e for e in entries if e.get("id") and _is_chat(e)]
             runtime = self._runtime_context(chat)
             return [self._model(entry, runtime) for entry in chat]
+
+    def list_embedding_models(self) -> list[EmbeddingModel]:
+        """As EmbeddingProvider says; which ones embed is told by their type or name."""
+        entries = self._entries()
+        with errors.understanding(self.endpoint):
+            return [
+                EmbeddingModel(
+                    handle=f"{self.name}/{entry['id']}",
+                    name=str(entry["id"]),
+                    provider_name=self.name,
+                    provider_type=self.provider_type,
+                    endpoint_type="openai",
+                    endpoint=self.endpoint.shown_url,
+                    dimensions=positive_int((entry.get("meta") or {}).get("n_embd"))
+                    or _DIMENSIONS.get(str(entry["id"]).rpartition("/")[2]),
+                )
+                for entry in entries
+                if entry.get("id") and _is_embedding(entry)
+            ]
+
+    def embed(
+        self, model: str, texts: Sequence[str], *, timeout_seconds: float
+    ) -> list[list[float]]:
+        """As EmbeddingProvider says."""
+        answer = transport.ask(
+            self.endpoint,
+            "POST",
+            join_url(self.endpoint.url, "embeddings"),
+            body={"model": model, "input": list(texts), "encoding_format": "float"},
+            total_seconds=timeout_seconds,
+        )
+        with errors.understanding(self.endpoint):
+            found = sorted(answer["data"], key=lambda entry: entry.get("index", 0))
+            return [entry["embedding"] for entry in found]
+
+    def _entries(self) -> list[dict[str, Any]]:
+        answer = transport.ask(self.endpoint, "GET", join_url(self.endpoint.url, "models"))
+        entries = answer.get("data") if isinstance(answer, dict) else answer
+        return entries or []
 
     def _model(self, entry: dict[str, Any], runtime: int | None) -> ModelInfo:
         name = str(entry["id"])
@@ -109,6 +154,14 @@ def told_context(entry: dict[str, Any]) -> int | None:
         or next((value for value in told if value), None)
         or positive_int(meta.get("n_ctx_train"))
     )
+
+
+def _is_embedding(entry: dict[str, Any]) -> bool:
+    kind = entry.get("type")
+    if isinstance(kind, str) and "embed" in kind:
+        return True
+    name = str(entry["id"])
+    return bool(_EMBEDDING.search(name)) and not _RANKING.search(name)
 
 
 def _is_chat(entry: dict[str, Any]) -> bool:

@@ -27,6 +27,7 @@ from agents.providers.base import ModelInfo
 from agents.selectors import blocks_of, tools_of
 from agents.services import memory
 from agents.services.approvals import with_default_rules
+from agents.services.archives import delete_own_archive
 from agents.services.blocks import attach_block, check_put, new_block, put_block, replace_blocks
 from agents.services.portable import write_agent_json
 from agents.tools.registry import BASE_TOOLS
@@ -379,6 +380,7 @@ def delete_agent(actor: Actor, agent: Agent) -> None:
         own = Block.objects.filter(agent_rows__agent=agent, config__own=str(agent.pk))
         keep = own.filter(pk__in=AgentBlock.objects.exclude(agent=agent).values("block"))
         own_ids = set(own.values_list("pk", flat=True)) - set(keep.values_list("pk", flat=True))
+        delete_own_archive(agent)
         Agent.objects.filter(pk=agent.pk).delete()  # `agent` keeps its id, which names the folder
         Block.objects.filter(pk__in=own_ids).delete()
     transaction.on_commit(partial(memory.remove, agent))

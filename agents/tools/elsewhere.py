@@ -22,7 +22,6 @@ MEMORY, MULTI_AGENT, VOICE = (
     "letta_voice_sleeptime_core",
 )
 ANSWER = "Nothing was sent: write your answer as plain text, it goes to the person directly."
-PASSAGES = "Archival memory is not available on this server yet. Use your memory blocks and conversation_search."
 FOLDERS = "Files and folders are not available on this server yet. Use read_file for files of your own memory."
 AGENTS = "Messages between agents are not available on this server yet. Tell the person what you would have asked."
 CODE = (
@@ -56,10 +55,6 @@ _CODE = "The code to run."
 _MESSAGE = "The message to send."
 TOOLS = (
     _tool("send_message", CORE, ANSWER, "Send a message to the person.", message=_MESSAGE),
-    _tool(
-        "archival_memory_insert", CORE, PASSAGES, "Keep a text in archival memory.", content="Text."
-    ),
-    _tool("archival_memory_search", CORE, PASSAGES, "Search archival memory.", query=_QUERY),
     _tool("memory", MEMORY, EDIT, "Manage memory blocks by command.", command="The command."),
     _tool(
         "memory_apply_patch",

@@ -11,8 +11,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from agents.providers.base import ModelInfo
+from agents.providers.embeddings import list_embedding_models
 from conversations.api.base import ApiView
 from conversations.composition import server
+from conversations.wire.archives import embedding_model_state
 from souveraine import __version__
 from souveraine.api.validation import parse_query
 
@@ -87,8 +89,8 @@ class EmbeddingModelsView(ApiView):
 
     @extend_schema(operation_id="models_embedding_list")
     def get(self, request: Request) -> Response:
-        """List embedding models: none yet, search works by full text."""
-        return Response([])
+        """List the embedding models that are really there; an unreachable provider is left out."""
+        return Response([embedding_model_state(m) for m in list_embedding_models()])
 
 
 class HealthView(APIView):

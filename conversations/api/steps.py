@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from drf_spectacular.utils import extend_schema
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -19,11 +18,7 @@ from conversations.wire.frames import frames_of, frames_of_all
 from conversations.wire.states import step_metrics_state, step_state
 from souveraine import ids
 from souveraine.api.pagination import MAX_LIMIT, PageQuery, page
-from souveraine.api.validation import parse_body, parse_id, parse_query
-
-AwareOrUtc = Annotated[
-    datetime, AfterValidator(lambda at: at if at.tzinfo else at.replace(tzinfo=UTC))
-]
+from souveraine.api.validation import UtcMoment, parse_body, parse_id, parse_query
 
 
 class StepFilters(PageQuery):
@@ -31,8 +26,8 @@ class StepFilters(PageQuery):
 
     agent_id: str | None = None
     model: str | None = None
-    start_date: AwareOrUtc | None = None
-    end_date: AwareOrUtc | None = None
+    start_date: UtcMoment | None = None
+    end_date: UtcMoment | None = None
     trace_ids: list[str] | None = None
     feedback: Literal["positive", "negative"] | None = None
     has_feedback: bool | None = None

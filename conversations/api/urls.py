@@ -14,6 +14,7 @@ from conversations.api import (
     messages,
     models,
     runs,
+    search_urls,
     steps,
     tools,
     windows,
@@ -26,6 +27,7 @@ RUN = r"^runs/(?P<run_id>[^/]+)"
 STEP = r"^steps/(?P<step_id>[^/]+)"
 
 urlpatterns = [
+    *search_urls.urlpatterns,
     re_path(r"^health/?$", models.HealthView.as_view()),
     re_path(r"^models/?$", models.ModelsView.as_view()),
     re_path(r"^models/embedding/?$", models.EmbeddingModelsView.as_view()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agents.archive_selectors import count_passages
 from agents.models import Agent, Tool
 from agents.providers import registry
 from agents.providers.capabilities import fit
@@ -52,7 +53,7 @@ def context_overview(agent: Agent, conversation: Conversation) -> dict[str, Any]
         "context_window_size_max": calibration.window(fitted.context_window),
         "context_window_size_current": sum(tokens.values()),
         "num_messages": len(rows),
-        "num_archival_memory": 0,
+        "num_archival_memory": count_passages(agent),
         "num_recall_memory": conversation.last_sequence,
         "num_tokens_external_memory_summary": tokens["external_memory_summary"],
         "external_memory_summary": facts,

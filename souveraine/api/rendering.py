@@ -26,7 +26,8 @@ class CompactJSONRenderer(JSONRenderer):
         renderer_context: Any = None,
     ) -> bytes:
         if data is None:
-            return b""
+            response = (renderer_context or {}).get("response")
+            return b"" if response is not None and response.status_code == 204 else b"null"
         try:
             return orjson.dumps(
                 data, default=JSONEncoder().default, option=orjson.OPT_PASSTHROUGH_DATETIME

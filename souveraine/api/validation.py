@@ -9,10 +9,11 @@ import types
 import typing
 import uuid
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
 
 from django.http import QueryDict
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ValidationError
 from rest_framework.request import Request
 
 from souveraine import ids
@@ -20,6 +21,16 @@ from souveraine.errors import ValidationFailed
 from souveraine.lib.text import bad_text_place
 
 M = TypeVar("M", bound=BaseModel)
+
+
+def _in_utc(at: datetime) -> datetime:
+    try:
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:
+        raise ValueError("the time lies outside of the years 1 to 9999") from None
+
+
+UtcMoment = Annotated[datetime, AfterValidator(_in_utc)]  # without a zone it is taken as UTC
 
 
 def failed(

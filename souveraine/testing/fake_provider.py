@@ -8,7 +8,9 @@ event loops.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import re
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -18,6 +20,7 @@ from typing import Any
 from agents.providers.base import (
     ChatRequest,
     Delta,
+    EmbeddingModel,
     FinishDelta,
     ModelInfo,
     ReasoningDelta,
@@ -25,6 +28,8 @@ from agents.providers.base import (
     ToolCallDelta,
     UsageDelta,
 )
+
+EMBEDDING_DIMENSIONS = 64
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ class FakeProvider:
         capabilities: frozenset[str] | None = frozenset({"tools", "vision", "thinking"}),
         provider_type: str = "openai",
         default: Reply | Callable[[ChatRequest], Reply] | None = None,
+        embedding_models: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.provider_type = provider_type
@@ -95,6 +101,9 @@ class FakeProvider:
         self.capabilities = capabilities
         self.default: Reply | Callable[[ChatRequest], Reply] = default or Reply(text="Hello there.")
         self.listing_error: Exception | None = None
+        self.embedding_models = list(embedding_models)
+        self.embedding_error: Exception | None = None
+        self.embedded: list[tuple[str, str]] = []
         self.calls: list[CallRecord] = []
         self._queue: deque[Reply | Callable[[ChatRequest], Reply]] = deque()
         self._lock = threading.Lock()
@@ -139,6 +148,35 @@ class FakeProvider:
             for model in self.models
         ]
 
+    def list_embedding_models(self) -> list[EmbeddingModel]:
+        """List `embedding_models`, or raise `listing_error`."""
+        if self.listing_error is not None:
+            raise self.listing_error
+        return [
+            EmbeddingModel(
+                handle=f"{self.name}/{model}",
+                name=model,
+                provider_name=self.name,
+                provider_type=self.provider_type,
+                endpoint_type="openai",
+                endpoint="http://fake.invalid/v1",
+                dimensions=EMBEDDING_DIMENSIONS,
+            )
+            for model in self.embedding_models
+        ]
+
+    def embed(
+        self, model: str, texts: Sequence[str], *, timeout_seconds: float
+    ) -> list[list[float]]:
+        """Give vectors that are near when texts share beginnings of words, or raise `embedding_error`.
+
+        `embedded` notes (model, text). Another model gives other vectors.
+        """
+        if self.embedding_error is not None:
+            raise self.embedding_error
+        self.embedded += [(model, text) for text in texts]
+        return [_embedding(model, text) for text in texts]
+
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta, None]:
         """Play the next reply. The reply is taken when iteration starts."""
         record = self._take(request)
@@ -172,6 +210,14 @@ class FakeProvider:
         if reply.tool_calls and any(call.id is None for call in reply.tool_calls):
             record.reply = _with_ids(reply, number)
         return record
+
+
+def _embedding(model: str, text: str) -> list[float]:
+    vector = [0.01] * EMBEDDING_DIMENSIONS
+    for word in re.findall(r"\w+", text.lower()):
+        digest = hashlib.sha256(f"{model} {word[:4]}".encode()).digest()
+        vector[digest[0] % EMBEDDING_DIMENSIONS] += 1.0 if digest[1] % 2 else -1.0
+    return vector
 
 
 def _with_ids(reply: Reply, number: int) -> Reply:

@@ -19,6 +19,8 @@ def world(api: Api, agent: dict[str, Any]) -> World:
     assert sent.status == 200, sent.body
     custom = api.post("/v1/tools", {"source_code": SOURCE.replace("roll", "own_roll")}).json()
     free = api.post("/v1/blocks", {"label": "project", "value": "P1"}).json()
+    archive = api.post("/v1/archives", {"name": "facts"}).json()
+    passage = api.post(f"/v1/archives/{archive['id']}/passages", {"text": "A fact."}).json()
     return World(
         agent=agent["id"],
         block=agent["blocks"][0]["id"],
@@ -29,4 +31,6 @@ def world(api: Api, agent: dict[str, Any]) -> World:
         message=sent.json()["messages"][0]["id"],
         tool=agent["tools"][0]["id"],
         custom_tool=custom["id"],
+        archive=archive["id"],
+        passage=passage["id"],
     )

@@ -41,6 +41,8 @@ class World:
     message: str
     tool: str
     custom_tool: str
+    archive: str
+    passage: str
 
     def fill(self, path: str) -> str:
         return path.format(**vars(self))
@@ -102,6 +104,47 @@ ROUTES: dict[str, list[Route]] = {
         Route("GET", "agents/{agent}"),
         Route("PATCH", "agents/{agent}", {"name": "stolen"}),
         Route("DELETE", "agents/{agent}"),
+    ],
+    r"^archives/?$": [
+        Route("GET", "archives", stranger="empty"),
+        Route("GET", "archives?agent_id={agent}"),
+        Route("POST", "archives", {"name": "own"}, stranger="own"),
+    ],
+    r"^archives/(?P<archive_id>[^/]+)/agents/?$": [Route("GET", "archives/{archive}/agents")],
+    r"^archives/(?P<archive_id>[^/]+)/passages/?$": [
+        Route("POST", "archives/{archive}/passages", {"text": "A fact."})
+    ],
+    r"^archives/(?P<archive_id>[^/]+)/passages/batch/?$": [
+        Route("POST", "archives/{archive}/passages/batch", {"passages": [{"text": "A fact."}]})
+    ],
+    r"^archives/(?P<archive_id>[^/]+)/passages/(?P<passage_id>[^/]+)/?$": [
+        Route("DELETE", "archives/{archive}/passages/{passage}", expected=204)
+    ],
+    r"^archives/(?P<archive_id>[^/]+)/?$": [
+        Route("GET", "archives/{archive}"),
+        Route("PATCH", "archives/{archive}", {"name": "stolen"}),
+        Route("DELETE", "archives/{archive}", expected=204),
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/archives/attach/(?P<archive_id>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/archives/attach/{archive}")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/archives/detach/(?P<archive_id>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/archives/detach/{archive}")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/archival-memory/?$": [
+        Route("GET", "agents/{agent}/archival-memory"),
+        Route("POST", "agents/{agent}/archival-memory", {"text": "A fact."}),
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/archival-memory/search/?$": [
+        Route("GET", "agents/{agent}/archival-memory/search?query=fact")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/archival-memory/(?P<memory_id>[^/]+)/?$": [
+        Route("DELETE", "agents/{agent}/archival-memory/{passage}", expected=404)
+    ],
+    r"^passages/search/?$": [
+        Route("POST", "passages/search", {"query": "fact"}, stranger="empty"),
+        Route("POST", "passages/search", {"query": "fact", "agent_id": "{agent}"}),
+        Route("POST", "passages/search", {"query": "fact", "archive_id": "{archive}"}),
     ],
     r"^blocks/?$": [
         Route("GET", "blocks", stranger="own"),

@@ -104,6 +104,8 @@ def idle_world(idle_api: Api) -> World:
         message=f"message-{NO_ID}",
         tool=agent["tools"][0]["id"],
         custom_tool=idle_api.post("/v1/tools", {"source_code": SOURCE}).json()["id"],
+        archive=f"archive-{NO_ID}",
+        passage=f"passage-{NO_ID}",
     )
 
 

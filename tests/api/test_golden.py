@@ -39,7 +39,7 @@ PLAIN = [
 # Number of the exchange: (what is expected here instead, why). A number as `status`; a pattern of the
 # differences' texts to accept as `accept`; a pattern of the error text as `detail`.
 DIFFERENCES: dict[int, tuple[dict[str, Any], str]] = {
-    5: ({"accept": "the list is empty"}, "there are no embedding models: search is by full text"),
+    5: ({"accept": "the list is empty"}, "embedding models are those that a provider really has"),
     12: ({"accept": "tool"}, "an agent of an old type gets the tools of the new one"),
     13: ({"accept": "tool_rules"}, "an agent of an old type gets the tools of the new one"),
     19: ({"accept": "answer.tags: the list is empty"}, "include limits for every caller"),
@@ -118,7 +118,7 @@ EVERYWHERE: dict[str, str] = {
     r"\.(created_by_id|last_updated_by_id): null was expected": "we know who made it",
     r"^answer\[\d\]\.message_ids: the list is empty": "a list of agents leaves message_ids out",
     r"model_endpoint: str was expected, not None": "an agent is not bound to a provider's address",
-    r"embedding_config: is null": "there are no embedding models: search is by full text",
+    r"embedding_config: is null": "embedding models are those that a provider really has",
     r"compaction_settings: is null": "compaction_settings is null unless it was given",
     r"_tokens: int was expected, not None": "null means that the provider did not count",
     r"\.(ttft|total_duration)_ns: null was expected": "every run is measured",

@@ -234,12 +234,14 @@ def test_default_model_prefers_configured_then_ollamas_then_first_then_demonstra
         default(ollama)
 
 
-def test_listing_models_loads_no_langchain(tmp_path: Path) -> None:
+def test_the_web_process_loads_neither_langchain_nor_numpy(tmp_path: Path) -> None:
     code = (
-        "import sys\n"
+        "import sys, django\n"
+        "django.setup()\n"
+        "import conversations.api.urls\n"
         "from agents.providers import registry, demo, local, base, errors\n"
         "registry.list_models(); registry.provider_problems()\n"
-        "heavy = ('langchain', 'langgraph', 'openai', 'ollama')\n"
+        "heavy = ('langchain', 'langgraph', 'openai', 'ollama', 'numpy')\n"
         "print([name for name in sys.modules if name.startswith(heavy)])\n"
     )
     env = {
