@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from django.db.models import Count, Q, QuerySet
@@ -122,6 +123,17 @@ def attached_blocks(agent: Agent) -> list[Block]:
         row.block.label = row.label
         blocks.append(row.block)
     return blocks
+
+
+def isolated_copies(isolated: Mapping[str, str]) -> dict[str, Block]:
+    """Return {label: block} for a conversation's {label: block id}; one query. Deleted copies are left out."""
+    found = {str(block.pk): block for block in Block.objects.filter(pk__in=isolated.values())}
+    copies = {}
+    for label, block_id in isolated.items():
+        if block_id in found:
+            copies[label] = found[block_id]
+            copies[label].label = label
+    return copies
 
 
 def attached_tools(agent: Agent) -> list[Tool]:

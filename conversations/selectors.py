@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 from django.db.models import Q, QuerySet, TextField
@@ -12,10 +12,12 @@ from django.db.models.functions import Cast
 
 from agents.actor import Actor
 from agents.models import Agent
+from conversations.lineage import lineage_page, shown_in
 from conversations.models import Conversation, Message, Run, RunStatus, Step
 from conversations.models.run import UNENDED, key_of_otids
 from conversations.services.prompt import SYSTEM_SEQUENCE
 from conversations.services.queueing import MESSAGES, waiting_runs
+from conversations.wire.kinds import rows_with
 from souveraine import ids
 from souveraine.api.pagination import page
 from souveraine.errors import NotFound
@@ -61,9 +63,12 @@ def list_conversations(
     after: uuid.UUID | None = None,
     before: uuid.UUID | None = None,
     summary_search: str | None = None,
+    archive_status: str = "all",
 ) -> list[Conversation]:
-    """Return one page; an agent's default conversation is not listed, as on the old server."""
-    queryset = conversations_of(actor).filter(is_default=False)
+    """Return one page; an agent's default conversation is not listed, as on the old server, nor a hidden one."""
+    queryset = conversations_of(actor).filter(is_default=False, hidden=False)
+    if archive_status != "all":
+        queryset = queryset.filter(archived_at__isnull=archive_status == "unarchived")
     if agent is not None:
         queryset = queryset.filter(agent=agent)
     if summary_search:
@@ -81,8 +86,8 @@ def list_conversations(
 def in_context_ids(conversation: Conversation) -> list[str]:
     """Return the ids of the messages of the prompt window: the system message, the summary, then the others."""
     start = max(conversation.window_start, SYSTEM_SEQUENCE + 1)
-    rows = Message.objects.filter(conversation=conversation).filter(
-        Q(sequence=SYSTEM_SEQUENCE) | Q(sequence__gte=start)
+    rows = Message.objects.filter(
+        Q(sequence=SYSTEM_SEQUENCE, conversation=conversation) | shown_in(conversation, start)
     )
     window = list(rows.order_by("sequence").values_list("id", "role", "sequence"))
     system = [pk for pk, _, sequence in window if sequence == SYSTEM_SEQUENCE]
@@ -110,24 +115,26 @@ def list_conversation_messages(
     limit: int,
     after: str | None,
     before: str | None,
+    types: Collection[str] | None = None,
 ) -> list[Message]:
-    """Return one page in the requested order (decision 0001).
+    """Return one page in the requested order (decision 0001), of rows that give one of the message types.
 
     Under desc both `after=X` and `before=X` mean older than X; under asc `after` is newer, `before` older.
     """
-    queryset = Message.objects.filter(conversation=conversation)
+    queryset = Message.objects.filter(shown_in(conversation))
     whose = f"conversation 'conv-{conversation.pk}'"
     newer_than = _message_cursor(queryset, after if ascending else None, whose)
     older = _message_cursor(queryset, before, whose) or _message_cursor(
         queryset, None if ascending else after, whose
     )
-    if newer_than is not None:
-        queryset = queryset.filter(sequence__gt=newer_than.sequence)
-    if older is not None:
-        queryset = queryset.filter(sequence__lt=older.sequence)
     nearest_older = ascending and older is not None and newer_than is None
-    rows = list(
-        queryset.order_by("-sequence" if nearest_older or not ascending else "sequence")[:limit]
+    rows = lineage_page(
+        conversation,
+        where=rows_with(types),
+        ascending=ascending and not nearest_older,
+        limit=limit,
+        newer_than=newer_than.sequence if newer_than else None,
+        older_than=older.sequence if older else None,
     )
     return rows[::-1] if nearest_older else rows
 
@@ -140,6 +147,7 @@ def list_agent_messages(
     limit: int,
     after: str | None,
     before: str | None,
+    types: Collection[str] | None = None,
 ) -> list[Message]:
     """Return the old server's form of a page: `order` picks newest or oldest N, output is oldest first.
 
@@ -147,15 +155,57 @@ def list_agent_messages(
     """
     queryset = Message.objects.filter(agent=agent, conversation__deleted_at__isnull=True)
     if conversation is not None:
-        queryset = Message.objects.filter(conversation=conversation)
+        queryset = Message.objects.filter(shown_in(conversation))
     whose = f"agent 'agent-{agent.pk}'"
     newer, older = _message_cursor(queryset, after, whose), _message_cursor(queryset, before, whose)
+    if conversation is not None:
+        page_ = lineage_page(
+            conversation,
+            where=rows_with(types),
+            ascending=ascending,
+            limit=limit,
+            newer_than=newer.sequence if newer else None,
+            older_than=older.sequence if older else None,
+        )
+        return page_ if ascending else page_[::-1]
     if newer is not None:
         queryset = queryset.filter(row__gt=newer.row)
     if older is not None:
         queryset = queryset.filter(row__lt=older.row)
-    rows = list(queryset.order_by("row" if ascending else "-row")[:limit])
+    rows = list(queryset.filter(rows_with(types)).order_by("row" if ascending else "-row")[:limit])
     return rows if ascending else rows[::-1]
+
+
+def list_all_messages(
+    actor: Actor,
+    *,
+    conversation: Conversation | None,
+    ascending: bool,
+    limit: int,
+    after: str | None,
+    before: str | None,
+    types: Collection[str] | None = None,
+) -> list[Message]:
+    """Return one page of the actor's messages in the requested order; cursors as in a conversation's list."""
+    if conversation is not None:
+        return list_conversation_messages(
+            conversation, ascending=ascending, limit=limit, after=after, before=before, types=types
+        )
+    queryset = Message.objects.filter(
+        agent__owner=actor.user, conversation__deleted_at__isnull=True
+    )
+    newer = _message_cursor(queryset, after if ascending else None, "you")
+    older = _message_cursor(queryset, before, "you") or _message_cursor(
+        queryset, None if ascending else after, "you"
+    )
+    if newer is not None:
+        queryset = queryset.filter(row__gt=newer.row)
+    if older is not None:
+        queryset = queryset.filter(row__lt=older.row)
+    nearest_older = ascending and older is not None and newer is None
+    order = "row" if ascending and not nearest_older else "-row"
+    rows = list(queryset.filter(rows_with(types)).order_by(order)[:limit])
+    return rows[::-1] if nearest_older else rows
 
 
 def runs_of(actor: Actor) -> QuerySet[Run]:

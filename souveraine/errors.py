@@ -8,6 +8,7 @@ SouveraineError
 ├── ValidationFailed 422       the body or query has the wrong form
 ├── Unauthorized 401 / Forbidden 403
 ├── NotFound 404
+├── EditingRefused 405         a stored message was to be changed
 ├── Conflict 409
 │   ├── ConversationBusy       a run is in progress (`run_id`, `hint`)
 │   ├── QueueFull              too many messages wait for their turn (`waiting`, `limit`)
@@ -78,6 +79,13 @@ class Forbidden(SouveraineError):
 class NotFound(SouveraineError):
     code = "NOT_FOUND"
     http_status = 404
+
+
+class EditingRefused(SouveraineError):
+    """A stored message was to be changed. The old server's text and status."""
+
+    code = "EDITING_REFUSED"
+    http_status = 405
 
 
 class Conflict(SouveraineError):

@@ -7,11 +7,13 @@ import uuid
 
 _UUID = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
 
-AGENT, ARCHIVE, BLOCK, CONVERSATION, MESSAGE, PASSAGE, RUN, STEP, TOOL, USER = (
+AGENT, ARCHIVE, BLOCK, CONVERSATION, GROUP, IDENTITY, MESSAGE, PASSAGE, RUN, STEP, TOOL, USER = (
     "agent",
     "archive",
     "block",
     "conv",
+    "group",
+    "identity",
     "message",
     "passage",
     "run",

@@ -6,6 +6,8 @@ from agents.models.agent import Agent, AgentSecret, AgentTag, default_souveraine
 from agents.models.approval import RememberedDecision
 from agents.models.archive import AgentArchive, Archive, Passage, PassageTag
 from agents.models.block import AgentBlock, Block
+from agents.models.group import Group, GroupAgent
+from agents.models.identity import Identity
 from agents.models.tool import AgentTool, Tool
 from agents.models.user import ApiKey, User
 
@@ -19,6 +21,9 @@ __all__ = [
     "ApiKey",
     "Archive",
     "Block",
+    "Group",
+    "GroupAgent",
+    "Identity",
     "Passage",
     "PassageTag",
     "RememberedDecision",

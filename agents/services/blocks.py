@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -265,10 +265,20 @@ def delete_block(block: Block, author: Author = API_AUTHOR) -> None:
     Block.objects.filter(pk=block.pk).delete()
 
 
+def _other_forms(label: str) -> tuple[str, ...]:
+    """Return a label as it was given, and with and without the prefix of git memory."""
+    return (label, label.removeprefix("system/"), f"system/{label}")
+
+
+def _isolated_block(label: str, isolated: Mapping[str, str]) -> Block | None:
+    block_id = next((isolated[form] for form in _other_forms(label) if form in isolated), None)
+    return Block.objects.filter(pk=block_id).first() if block_id else None
+
+
 def block_of_agent(agent: Agent, label: str) -> Block:
     """Return the agent's block by label, with or without the `system/` prefix. Raises NotFound."""
     memory.sync_blocks(agent)
-    for candidate in (label, label.removeprefix("system/"), f"system/{label}"):
+    for candidate in _other_forms(label):
         row = (
             AgentBlock.objects.filter(agent=agent, label=candidate).select_related("block").first()
         )
@@ -278,12 +288,20 @@ def block_of_agent(agent: Agent, label: str) -> Block:
     raise NotFound(f"No block with label '{label}' found for agent 'agent-{agent.pk}'")
 
 
-def edit_by_agent(agent: Agent, label: str, change: Callable[[str], str], author: Author) -> str:
+def edit_by_agent(
+    agent: Agent,
+    label: str,
+    change: Callable[[str], str],
+    author: Author,
+    isolated: Mapping[str, str] | None = None,
+) -> str:
     """Let the agent's own tool change a block's value; returns the new value.
 
-    Raises NotFound, InvalidArgument (read-only, over the limit, or what `change` raises).
+    `isolated` are the blocks that the conversation has for itself: then those are changed. Raises NotFound,
+    InvalidArgument (read-only, over the limit, or what `change` raises).
     """
-    block = block_of_agent(agent, label)
+    block = _isolated_block(label, isolated) if isolated else None
+    block = block or block_of_agent(agent, label)
     result = edit_block(
         block,
         lambda file: _changed_file(file, {"value": change(file.value)}, by_agent=True),

@@ -6,7 +6,7 @@ Raise `ToolError` (or any 4xx SouveraineError) and the model sees it; raise anyt
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,7 @@ class ToolContext:
     agent: Agent
     conversation_id: uuid.UUID
     run_id: uuid.UUID | None  # None when a person runs the tool by hand
+    isolated: Mapping[str, str] = field(default_factory=dict)  # {label: block} of this conversation
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from agents.services.blocks import edit_by_agent
 from agents.tools.base import (
     MEMORY_CORE,
@@ -13,6 +15,11 @@ from agents.tools.base import (
     text,
 )
 from memfs import agent_author
+
+
+def _edit(context: ToolContext, label: str, change: Callable[[str], str]) -> str:
+    author = agent_author(f"agent-{context.agent.pk}")
+    return edit_by_agent(context.agent, label, change, author, context.isolated)
 
 
 def memory_insert(context: ToolContext, label: str, new_string: str, insert_line: int = -1) -> str:
@@ -27,7 +34,7 @@ def memory_insert(context: ToolContext, label: str, new_string: str, insert_line
         at = len(lines) if insert_line == -1 else insert_line
         return "\n".join([*lines[:at], *new_string.split("\n"), *lines[at:]])
 
-    return edit_by_agent(context.agent, label, change, agent_author(f"agent-{context.agent.pk}"))
+    return _edit(context, label, change)
 
 
 def memory_replace(context: ToolContext, label: str, old_string: str, new_string: str) -> str:
@@ -45,7 +52,7 @@ def memory_replace(context: ToolContext, label: str, old_string: str, new_string
             )
         return value.replace(old_string, new_string)
 
-    return edit_by_agent(context.agent, label, change, agent_author(f"agent-{context.agent.pk}"))
+    return _edit(context, label, change)
 
 
 def core_memory_append(context: ToolContext, label: str, content: str) -> str:
@@ -62,8 +69,7 @@ def core_memory_replace(
 
 def memory_rethink(context: ToolContext, label: str, new_memory: str) -> str:
     """Replace the whole value of a block; returns it."""
-    author = agent_author(f"agent-{context.agent.pk}")
-    return edit_by_agent(context.agent, label, lambda value: new_memory, author)
+    return _edit(context, label, lambda value: new_memory)
 
 
 def memory_finish_edits(context: ToolContext) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Field,
@@ -178,23 +179,39 @@ class UpdateAgent(AgentFields):
     last_stop_reason: ShortText | None = None
 
 
+class ModelSettings(BaseModel):
+    """ModelSettings of a conversation: what it sets goes before the agent's. Other keys are kept as given."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    max_output_tokens: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: JSONObject | None = None
+
+
 class CreateConversation(Body):
     """CreateConversation; `agent_id` here or in the query (K6)."""
 
     agent_id: ShortText | None = None
     summary: LongText | None = None
-    isolated_block_labels: list[ShortText] | None = None
+    isolated_block_labels: Annotated[list[ShortText], Field(max_length=1000)] | None = None
     model: Handle | None = None
-    model_settings: JSONObject | None = None
+    model_settings: ModelSettings | None = None
+    context_window_limit: ContextWindow | None = None
+    description: LongText | None = None
 
 
 class UpdateConversation(Body):
     """UpdateConversation."""
 
     summary: LongText | None = None
+    description: LongText | None = None
     model: Handle | None = None
-    model_settings: JSONObject | None = None
+    model_settings: ModelSettings | None = None
+    context_window_limit: ContextWindow | None = None
     last_message_at: datetime | None = None
+    archived: bool | None = None
 
 
 class MessageCreate(BaseModel):
@@ -250,7 +267,9 @@ class SendMessage(Body):
     max_steps: Annotated[int, Field(ge=1, le=1000)] = 50
     include_return_message_types: list[ShortText] | None = None
     override_model: Handle | None = None
-    override_system: LongText | None = Field(default=None, alias="override_system")
+    override_system: LongText | None = Field(
+        default=None, validation_alias=AliasChoices("override_system", "system")
+    )
     include_compaction_messages: bool = False
     client_tools: Annotated[list[ClientTool], Field(max_length=256)] | None = None
     client_skills: Annotated[list[ClientSkill], Field(max_length=1000)] | None = None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from drf_spectacular.utils import extend_schema
-from pydantic import Field
+from pydantic import BaseModel, Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations.api.base import DEFAULT, ApiView, cursor, required_agent_id
-from conversations.api.bodies import CreateConversation, UpdateConversation
+from conversations.api.bodies import Body, CreateConversation, UpdateConversation
 from conversations.composition import server
 from conversations.models import Conversation
 from conversations.selectors import (
@@ -21,6 +21,7 @@ from conversations.selectors import (
     pending_messages,
 )
 from conversations.services import sessions
+from conversations.services.forks import fork_conversation
 from conversations.wire.frames import frames_of_all
 from conversations.wire.states import conversation_state
 from souveraine import ids
@@ -33,6 +34,7 @@ class ConversationFilters(PageQuery):
 
     agent_id: str | None = None
     summary_search: str | None = None
+    archive_status: Literal["unarchived", "archived", "all"] = "unarchived"
     order_by: Literal["created_at", "last_run_completion", "last_message_at"] = "created_at"
 
 
@@ -68,6 +70,7 @@ class ConversationsView(ApiView):
             after=cursor(ids.CONVERSATION, query.after, "after"),
             before=cursor(ids.CONVERSATION, query.before, "before"),
             summary_search=query.summary_search,
+            archive_status=query.archive_status,
         )
         pending = pending_messages(found)
         return Response([conversation_state(c, pending=pending.get(c.pk)) for c in found])
@@ -78,10 +81,38 @@ class ConversationsView(ApiView):
         body = parse_body(CreateConversation, request)
         agent = server().inventory.get_agent(self.actor, required_agent_id(request, body.agent_id))
         _check_model(body.model)
-        data = body.model_dump(exclude={"agent_id"})
+        data = body.model_dump(exclude={"agent_id"}, exclude_unset=True)
         return Response(
             conversation_state(server().sessions.create_conversation(self.actor, agent, data))
         )
+
+
+class ForkQuery(BaseModel):
+    """Query of fork."""
+
+    agent_id: str | None = None
+    message_id: str | None = None
+    hidden: bool = False
+
+
+class ConversationForkView(ApiView):
+    """A new conversation that begins as this one."""
+
+    query_model = ForkQuery
+
+    @extend_schema(operation_id="conversations_fork", request=None)
+    def post(self, request: Request, conversation_id: str) -> Response:
+        """Fork the conversation: with all of its messages, or up to and including `message_id`."""
+        parse_body(Body, request)
+        query = parse_query(ForkQuery, request)
+        source = self.conversation(conversation_id, query.agent_id)
+        fork = fork_conversation(
+            self.actor,
+            source,
+            message_id=cursor(ids.MESSAGE, query.message_id, "message_id"),
+            is_hidden=query.hidden,
+        )
+        return Response(conversation_state(fork, in_context_ids(fork)))
 
 
 class ConversationView(ApiView):
@@ -124,6 +155,7 @@ def _check_model(handle: str | None) -> None:
 def list_messages(view: ApiView, request: Request, conversation_id: str) -> Response:
     """Answer GET conversations/{id}/messages; `default` has the old server's form (decision 0001)."""
     query = parse_query(MessageQuery, request)
+    types = query.include_return_message_types
     is_default = conversation_id == DEFAULT or conversation_id.startswith("agent-")
     if conversation_id == DEFAULT and not query.agent_id:
         return Response([])
@@ -133,12 +165,13 @@ def list_messages(view: ApiView, request: Request, conversation_id: str) -> Resp
         "limit": query.limit,
         "after": _id(query.after),
         "before": _id(query.before),
+        "types": types,
     }
     if is_default:
         rows = list_agent_messages(conversation.agent, conversation=conversation, **bounds)  # type: ignore[arg-type]
     else:
         rows = list_conversation_messages(conversation, **bounds)  # type: ignore[arg-type]
-    return Response(frames_of_all(rows, query.include_return_message_types))
+    return Response(frames_of_all(rows, types))
 
 
 def _id(text: str | None) -> str | None:
@@ -160,12 +193,14 @@ def list_messages_of_agent(view: ApiView, request: Request, agent_id: str) -> Re
                 ("query", "conversation_id"),
                 "This conversation belongs to another agent.",
             )
+    types = query.include_return_message_types
     rows = list_agent_messages(
         agent,
         conversation=conversation,
+        types=types,
         ascending=query.order == "asc",
         limit=query.limit,
         after=_id(query.after),
         before=_id(query.before),
     )
-    return Response(frames_of_all(rows, query.include_return_message_types))
+    return Response(frames_of_all(rows, types))

@@ -12,9 +12,9 @@ from rest_framework.response import Response
 from conversations.api.base import ApiView, cursor, message_cursor
 from conversations.api.bodies import Body, ShortText
 from conversations.metrics import step_metrics
-from conversations.selectors import get_message, get_step, list_step_messages, step_filters
+from conversations.selectors import get_step, list_step_messages, step_filters
 from conversations.services.feedback import rate_step
-from conversations.wire.frames import frames_of, frames_of_all
+from conversations.wire.frames import frames_of_all
 from conversations.wire.states import step_metrics_state, step_state
 from souveraine import ids
 from souveraine.api.pagination import MAX_LIMIT, PageQuery, page
@@ -121,12 +121,3 @@ class StepFeedbackView(ApiView):
         body = parse_body(Feedback, request)
         step = get_step(self.actor, parse_id(ids.STEP, step_id))
         return Response(step_state(rate_step(step, body.model_dump(exclude_unset=True))))
-
-
-class MessageView(ApiView):
-    """One stored message."""
-
-    @extend_schema(operation_id="messages_retrieve")
-    def get(self, request: Request, message_id: str) -> Response:
-        """Return the message as an array: one row can be several wire messages."""
-        return Response(frames_of(get_message(self.actor, parse_id(ids.MESSAGE, message_id))))

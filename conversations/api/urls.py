@@ -16,6 +16,7 @@ from conversations.api import (
     runs,
     search_urls,
     steps,
+    stored_messages,
     tools,
     windows,
 )
@@ -41,6 +42,10 @@ urlpatterns = [
     re_path(rf"{AGENT}/messages/stream/?$", messages.AgentMessagesStreamView.as_view()),
     re_path(rf"{AGENT}/messages/async/?$", messages.AgentMessagesAsyncView.as_view()),
     re_path(rf"{AGENT}/messages/cancel/?$", runs.AgentCancelView.as_view()),
+    re_path(
+        rf"{AGENT}/messages/(?P<message_id>[^/]+)/?$", stored_messages.EditedMessageView.as_view()
+    ),
+    re_path(rf"{AGENT}/reset-messages/?$", stored_messages.ResetMessagesView.as_view()),
     re_path(
         rf"{AGENT}/tools/approval/(?P<tool_name>[^/]+)/?$", approvals.ToolApprovalView.as_view()
     ),
@@ -69,6 +74,7 @@ urlpatterns = [
     re_path(rf"{CONVERSATION}/stream/?$", messages.ConversationStreamView.as_view()),
     re_path(rf"{CONVERSATION}/events/?$", ambient.ConversationEventsView.as_view()),
     re_path(rf"{CONVERSATION}/cancel/?$", runs.ConversationCancelView.as_view()),
+    re_path(rf"{CONVERSATION}/fork/?$", conversations.ConversationForkView.as_view()),
     re_path(rf"{CONVERSATION}/compact/?$", windows.ConversationCompactView.as_view()),
     re_path(rf"{CONVERSATION}/recompile/?$", windows.ConversationRecompileView.as_view()),
     re_path(rf"{CONVERSATION}/?$", conversations.ConversationView.as_view()),
@@ -85,7 +91,8 @@ urlpatterns = [
     re_path(rf"{STEP}/messages/?$", steps.StepMessagesView.as_view()),
     re_path(rf"{STEP}/feedback/?$", steps.StepFeedbackView.as_view()),
     re_path(rf"{STEP}/?$", steps.StepView.as_view()),
-    re_path(r"^messages/(?P<message_id>[^/]+)/?$", steps.MessageView.as_view()),
+    re_path(r"^messages/?$", stored_messages.MessagesView.as_view()),
+    re_path(r"^messages/(?P<message_id>[^/]+)/?$", stored_messages.MessageView.as_view()),
     re_path(r"^tools/?$", tools.ToolsView.as_view()),
     re_path(r"^tools/add-base-tools/?$", tools.AddBaseToolsView.as_view()),
     re_path(r"^tools/count/?$", tools.ToolCountView.as_view()),

@@ -16,7 +16,9 @@ class Conversation(models.Model):
     `window_start` is the sequence at which the prompt window begins; only
     `conversations.services.window` moves it. Counters are written when a run ends. `pending_message_id`
     is the assistant message whose tool calls wait for a client, or null. `calibration` is what is known of
-    the model's token counts (`conversations.services.tokens.Calibration`).
+    the model's token counts (`conversations.services.tokens.Calibration`). `inherited` says which messages of
+    others a fork begins with (`conversations.lineage`); `isolated_blocks` is {label: id of the copy of the
+    agent's block that only this conversation uses}.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -27,9 +29,12 @@ class Conversation(models.Model):
     created_at = models.DateTimeField(default=timezone.now, db_index=True)
     updated_at = models.DateTimeField(default=timezone.now)
     summary = models.TextField(null=True, blank=True)  # noqa: DJ001  null and "" differ on the wire
-    isolated_block_labels = models.JSONField(default=list, blank=True)
+    isolated_blocks = models.JSONField(default=dict, blank=True)
+    inherited = models.JSONField(default=list, blank=True)
     model = models.CharField(max_length=255, null=True, blank=True)  # noqa: DJ001
     model_settings = models.JSONField(null=True, blank=True)
+    context_window = models.PositiveIntegerField(null=True, blank=True)
+    description = models.TextField(null=True, blank=True)  # noqa: DJ001
     last_message_at = models.DateTimeField(null=True, blank=True)
     last_run_completion = models.DateTimeField(null=True, blank=True)
     last_sequence = models.PositiveBigIntegerField(default=0)
@@ -43,6 +48,8 @@ class Conversation(models.Model):
     system_fingerprint = models.CharField(max_length=64, blank=True)
     pending_message_id = models.UUIDField(null=True, blank=True)
     calibration = models.JSONField(null=True, blank=True)
+    archived_at = models.DateTimeField(null=True, blank=True)
+    hidden = models.BooleanField(default=False)
     deleted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

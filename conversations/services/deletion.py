@@ -8,12 +8,13 @@ from django.db import transaction
 from redis.exceptions import RedisError
 
 from agents.actor import Actor
-from agents.models import Agent
+from agents.models import Agent, Block
 from agents.services import agents as agent_services
 from conversations.models import Conversation, Run
 from conversations.models.run import UNENDED
 from conversations.services.announce import announce
 from conversations.services.cancel import notify_worker
+from conversations.services.isolation import isolated_ids
 from conversations.wire.frames import terminal_entries
 from souveraine.errors import Conflict
 from souveraine.events import log
@@ -31,7 +32,9 @@ def delete_agent(actor: Actor, agent: Agent) -> None:
     with transaction.atomic():
         # A worker writes under the lock of its run: after this it is done or finds no run (PostgreSQL).
         live = list(Run.objects.select_for_update().filter(agent=agent, status__in=UNENDED))
+        copies = isolated_ids(agent)
         agent_services.delete_agent(actor, agent)
+        Block.objects.filter(pk__in=copies).delete()
     for run in live:
         entries = terminal_entries(run.pk, "cancelled", run.usage, None)
         try:

@@ -32,6 +32,8 @@ def write_metadata(conversation: Conversation) -> None:
     document = {
         **conversation_state(conversation),
         "is_default": conversation.is_default,
+        "inherited": conversation.inherited,
+        "window_start": conversation.window_start,
         "deleted_at": conversation.deleted_at.isoformat() if conversation.deleted_at else None,
     }
     write_json(folder / f"conv-{conversation.pk}.json", document)

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from agents.models import Agent, Block
-from agents.selectors import attached_blocks
+from agents.selectors import attached_blocks, isolated_copies
 from agents.services.memory import has_git_memory
 from conversations.models import Conversation, Message
 
@@ -29,10 +29,11 @@ def _block_text(block: Block) -> str:
 
 
 def visible_blocks(agent: Agent, conversation: Conversation) -> list[Block]:
-    """Return the blocks that are rendered: all, or only `system/` in git mode; never the isolated ones."""
-    blocks = [
-        b for b in attached_blocks(agent) if b.label not in conversation.isolated_block_labels
-    ]
+    """Return the blocks that are rendered: all, or only `system/` in git mode; isolated ones as they are here."""
+    blocks = attached_blocks(agent)
+    if conversation.isolated_blocks:
+        copies = isolated_copies(conversation.isolated_blocks)
+        blocks = [copies.get(block.label, block) for block in blocks]
     if has_git_memory(agent):
         blocks = [b for b in blocks if b.label.startswith("system/")]
     return blocks

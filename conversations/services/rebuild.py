@@ -120,6 +120,7 @@ def _rebuild_conversation(agent: Agent, path: Path) -> int | None:
     if Conversation.objects.filter(pk=conversation_id).exists():
         return None
     counters = document.get("_souveraine") or {}
+    inherited, started = document.get("inherited") or [], document.get("window_start") or 0
     with transaction.atomic():
         conversation = Conversation.objects.create(
             pk=conversation_id,
@@ -131,6 +132,16 @@ def _rebuild_conversation(agent: Agent, path: Path) -> int | None:
             deleted_at=datetime.fromisoformat(document["deleted_at"])
             if document.get("deleted_at")
             else None,
+            inherited=inherited,
+            last_sequence=inherited[-1]["last"] if inherited else 0,
+            window_start=started,
+            model=document.get("model"),
+            model_settings=document.get("model_settings"),
+            context_window=document.get("context_window_limit"),
+            description=document.get("description"),
+            archived_at=datetime.fromisoformat(document["archived_at"])
+            if document.get("archived_at")
+            else None,
             turn_count=counters.get("turn_count") or 0,
             message_count=counters.get("message_count") or 0,
             context_tokens=counters.get("context_tokens") or 0,
@@ -141,10 +152,10 @@ def _rebuild_conversation(agent: Agent, path: Path) -> int | None:
         ]
         Message.objects.bulk_create(rows, batch_size=BATCH)
         if rows:
-            conversation.last_sequence = rows[-1].sequence
+            conversation.last_sequence = max(conversation.last_sequence, rows[-1].sequence)
             conversation.last_message_at = rows[-1].created_at
             compactions = [row.compaction for row in rows if row.compaction]
-            conversation.window_start = compactions[-1]["window_start"] if compactions else 0
+            conversation.window_start = compactions[-1]["window_start"] if compactions else started
             conversation.save(update_fields=["last_sequence", "last_message_at", "window_start"])
     return len(rows)
 

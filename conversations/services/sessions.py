@@ -14,13 +14,24 @@ from conversations.models.run import UNENDED
 from conversations.services import mirror
 from conversations.services.announce import announce
 from conversations.services.cancel import cancel_runs
+from conversations.services.isolation import isolate
 from conversations.services.prompt import ensure_system_message
+
+CHANGEABLE = (
+    "summary",
+    "description",
+    "model",
+    "model_settings",
+    "context_window",
+    "last_message_at",
+    "archived_at",
+)
 
 
 def create_conversation(
     actor: Actor, agent: Agent, data: dict[str, Any] | None = None
 ) -> Conversation:
-    """Create a conversation with its compiled system message."""
+    """Create a conversation with its compiled system message. Raises InvalidArgument (isolated labels)."""
     data = data or {}
     with transaction.atomic():
         conversation = Conversation.objects.create(
@@ -28,9 +39,11 @@ def create_conversation(
             created_by=actor.user_id,
             last_updated_by=actor.user_id,
             summary=data.get("summary"),
-            isolated_block_labels=data.get("isolated_block_labels") or [],
+            isolated_blocks=isolate(actor, agent, data.get("isolated_block_labels") or []),
             model=data.get("model"),
             model_settings=data.get("model_settings"),
+            context_window=data.get("context_window_limit"),
+            description=data.get("description"),
         )
         ensure_system_message(conversation)
     mirror.write_metadata(conversation)
@@ -61,10 +74,13 @@ def default_conversation(actor: Actor, agent: Agent) -> Conversation:
 def update_conversation(
     actor: Actor, conversation: Conversation, data: dict[str, Any]
 ) -> Conversation:
-    """Change summary, model, model_settings, last_message_at; null clears."""
-    fields = [
-        name for name in ("summary", "model", "model_settings", "last_message_at") if name in data
-    ]
+    """Change what `data` names of UpdateConversation; null clears, and `archived` keeps its first time."""
+    data = dict(data)
+    if "context_window_limit" in data:
+        data["context_window"] = data.pop("context_window_limit")
+    if (archived := data.pop("archived", None)) is not None:
+        data["archived_at"] = (conversation.archived_at or timezone.now()) if archived else None
+    fields = [name for name in CHANGEABLE if name in data]
     for name in fields:
         setattr(conversation, name, data[name])
     conversation.last_updated_by, conversation.updated_at = actor.user_id, timezone.now()
@@ -87,3 +103,14 @@ def delete_conversation(actor: Actor, conversation: Conversation) -> None:
     announce(conversation.pk)
     conversation.deleted_at = now
     mirror.write_metadata(conversation)
+
+
+def reset_default_conversation(actor: Actor, agent: Agent) -> Conversation:
+    """Begin the agent's default conversation anew; a live run of the old one is cancelled.
+
+    The old rows stay hidden: forks may share them. Of two at once both succeed.
+    """
+    old = Conversation.objects.filter(agent=agent, is_default=True).first()
+    if old is not None:
+        delete_conversation(actor, old)
+    return default_conversation(actor, agent)

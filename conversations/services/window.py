@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from conversations.lineage import shown_in
 from conversations.models import Conversation, Message, Run, Step
 from conversations.services.runs import fenced
 
@@ -45,9 +46,8 @@ class Window:
 
 def load_window(conversation: Conversation, *fields: str) -> Window:
     """Return the window; one query over what lies in it. `fields`: all that will be looked at, by default every one."""
-    found = Message.objects.filter(
-        conversation=conversation, sequence__gte=max(conversation.window_start, 2)
-    ).order_by("sequence")
+    since = max(conversation.window_start, 2)
+    found = Message.objects.filter(shown_in(conversation, since)).order_by("sequence")
     rows = list(found.only(*fields) if fields else found)
     summaries = [row for row in rows if row.role == Message.Role.SUMMARY]
     return Window(

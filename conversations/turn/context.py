@@ -59,6 +59,8 @@ class TurnContext:
     tool_slots: asyncio.Semaphore
     calibration: Calibration
     gates: Gates = field(default_factory=Gates)
+    settings: dict[str, Any] = field(default_factory=dict)  # those that the conversation sets
+    isolated: Mapping[str, str] = field(default_factory=dict)  # {label: block} of its own blocks
     claimed: Conversation | None = None  # as claimed, for the first prompt; later ones read it anew
     rules: ToolRules | None = None
     guide: Guide | None = None  # what the rules say to the present model call
@@ -68,6 +70,18 @@ class TurnContext:
     usage: dict[str, Any] = field(default_factory=dict)
     prompt_estimate: int = 0  # of the request made last, uncorrected
     refusals: int = 0  # how often the provider found the prompt of the present call too large
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The model's settings: what the conversation sets goes before the agent's."""
+        return {**self.run.agent.model_settings, **self.settings}
+
+    @property
+    def response_format(self) -> dict[str, Any] | None:
+        """The form that the answer must have, if there is one."""
+        config: dict[str, Any] = self.run.agent.config
+        wanted: dict[str, Any] | None = self.settings.get("response_format")
+        return wanted or config.get("response_format")
 
     @property
     def tool_names(self) -> list[str]:

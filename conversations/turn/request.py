@@ -91,7 +91,7 @@ class Draft:
 
 
 def _max_tokens(context: TurnContext, window: int) -> int:
-    wanted = int(context.run.agent.model_settings.get("max_output_tokens") or 4096)
+    wanted = int(context.options.get("max_output_tokens") or 4096)
     return max(1, min(wanted, int(window * OUTPUT_SHARE)))
 
 
@@ -150,7 +150,7 @@ def request_of(draft: Draft) -> ChatRequest:
         estimate = draft.fixed_estimate + sum(estimate_tokens(row) for row in messages)
         _refuse_too_large(draft, estimate)
     context.prompt_estimate = estimate
-    options = context.run.agent.model_settings
+    options = context.options
     left = draft.size - context.calibration.tokens(estimate)
     least = max(1, int(draft.size * LEAST_OUTPUT_SHARE))
     return ChatRequest(
@@ -161,7 +161,7 @@ def request_of(draft: Draft) -> ChatRequest:
         temperature=options.get("temperature"),
         max_tokens=min(_max_tokens(context, draft.size), max(left, least)),
         parallel_tool_calls=options.get("parallel_tool_calls") if draft.schemas else None,
-        response_format=context.run.agent.config.get("response_format"),
+        response_format=context.response_format,
     )
 
 

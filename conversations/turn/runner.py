@@ -158,9 +158,9 @@ class TurnRunner:
         fitted = fit(
             registry.known_model(handle),
             handle=handle,
-            context_window=agent.context_window,
+            context_window=conversation.context_window or agent.context_window,
             has_tools=bool(tools) or bool(gates.client_tools),
-            is_agents_own=handle == agent.model,
+            is_agents_own=handle == agent.model or conversation.context_window is not None,
         )
         add_notices(run, fitted.notices)
         context = TurnContext(
@@ -175,6 +175,10 @@ class TurnRunner:
             rules=ToolRules.of(agent.tool_rules) if fitted.uses_tools else None,
             tool_slots=self._tool_slots,
             calibration=Calibration.load(conversation.calibration, handle),
+            settings={
+                k: v for k, v in (conversation.model_settings or {}).items() if v is not None
+            },
+            isolated=conversation.isolated_blocks,
             claimed=conversation,
         )
         return context, derive_state(context)

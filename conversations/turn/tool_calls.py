@@ -266,7 +266,8 @@ async def _in_thread(context: TurnContext, tool: Tool, arguments: dict[str, Any]
         raise ToolError(
             f"{tool.name} is custom code, which this server cannot run: it needs the tool sandbox."
         )
-    tool_context = ToolContext(context.run.agent, context.run.conversation_id, context.run.pk)
+    run = context.run
+    tool_context = ToolContext(run.agent, run.conversation_id, run.pk, context.isolated)
 
     def call() -> str:
         try:

@@ -26,9 +26,9 @@ def context_overview(agent: Agent, conversation: Conversation) -> dict[str, Any]
     fitted = fit(
         registry.known_model(handle),
         handle=handle,
-        context_window=agent.context_window,
+        context_window=conversation.context_window or agent.context_window,
         has_tools=bool(tools),
-        is_agents_own=handle == agent.model,
+        is_agents_own=handle == agent.model or conversation.context_window is not None,
     )
     calibration = Calibration.load(conversation.calibration, handle)
     system = system_text(conversation)

@@ -227,7 +227,22 @@ ROUTES: dict[str, list[Route]] = {
         Route("PATCH", "steps/{step}/feedback", {"feedback": "positive"})
     ],
     r"^steps/(?P<step_id>[^/]+)/?$": [Route("GET", "steps/{step}")],
+    r"^messages/?$": [
+        Route("GET", "messages", stranger="own"),
+        Route("GET", "messages?conversation_id={conversation}"),
+    ],
     r"^messages/(?P<message_id>[^/]+)/?$": [Route("GET", "messages/{message}")],
+    r"^agents/(?P<agent_id>[^/]+)/messages/(?P<message_id>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/messages/{message}", {"content": "x"}, expected=405)
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/reset-messages/?$": [
+        Route("PATCH", "agents/{agent}/reset-messages", {})
+    ],
+    r"^conversations/(?P<conversation_id>[^/]+)/fork/?$": [
+        Route("POST", "conversations/{conversation}/fork"),
+        Route("POST", "conversations/{conversation}/fork?message_id={message}"),
+        Route("POST", "conversations/default/fork?agent_id={agent}"),
+    ],
     r"^tools/?$": [
         Route("GET", "tools", stranger="own"),
         Route("POST", "tools", {"source_code": SOURCE}, stranger="own"),
