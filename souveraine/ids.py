@@ -7,20 +7,25 @@ import uuid
 
 _UUID = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
 
-AGENT, ARCHIVE, BLOCK, CONVERSATION, GROUP, IDENTITY, MESSAGE, PASSAGE, RUN, STEP, TOOL, USER = (
-    "agent",
-    "archive",
-    "block",
-    "conv",
-    "group",
-    "identity",
-    "message",
-    "passage",
-    "run",
-    "step",
-    "tool",
-    "user",
-)
+AGENT = "agent"
+ARCHIVE = "archive"
+BLOCK = "block"
+CONVERSATION = "conv"
+FILE = "file"
+FILE_AGENT = "file_agent"
+FOLDER = "source"
+GROUP = "group"
+IDENTITY = "identity"
+JOB = "job"
+MCP_SERVER = "mcp_server"
+MESSAGE = "message"
+PASSAGE = "passage"
+PROVIDER = "provider"
+RUN = "run"
+SCHEDULE = "schedule"
+STEP = "step"
+TOOL = "tool"
+USER = "user"
 
 
 class MalformedId(ValueError):

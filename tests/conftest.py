@@ -173,9 +173,20 @@ def new_worker(
     close_pool_connections()
 
 
+def _closing_connections(function: Callable[[uuid.UUID], None], row_id: uuid.UUID) -> None:
+    from django.db import connections
+
+    try:
+        function(row_id)
+    finally:
+        connections.close_all()
+
+
 @pytest.fixture
 def worker(new_worker: Callable[[], Any]) -> Iterator[Any]:
     """A worker that takes up each accepted run at once."""
+    from agents.jobs.running import work
+    from agents.services import jobs
     from conversations.services import dispatch
 
     current = new_worker()
@@ -184,7 +195,13 @@ def worker(new_worker: Callable[[], Any]) -> Iterator[Any]:
     def hand_over(run_id: uuid.UUID) -> None:
         pool.submit(current.execute, run_id)
 
-    with dispatch.transport.override(hand_over):
+    def hand_over_job(job_id: uuid.UUID) -> None:
+        pool.submit(_closing_connections, work, job_id)
+
+    with (
+        dispatch.transport.override(hand_over),
+        jobs.queue.transport.override(hand_over_job),
+    ):
         yield current
     pool.shutdown(wait=True, cancel_futures=True)
 
@@ -194,11 +211,15 @@ def idle_api(
     transactional_db: None, data_dir: Path, redis_url: str, provider: Any
 ) -> Iterator[Api]:
     """The API without a worker: accepted runs stay queued."""
+    from agents.services import jobs
     from conversations.services import dispatch
     from souveraine.asgi import application
 
     client = Api(application)
-    with dispatch.transport.override(lambda run_id: None):
+    with (
+        dispatch.transport.override(lambda run_id: None),
+        jobs.queue.transport.override(lambda job_id: None),
+    ):
         yield client
     client.close()
 

@@ -8,6 +8,7 @@ from agents.models.archive import AgentArchive, Archive, Passage, PassageTag
 from agents.models.block import AgentBlock, Block
 from agents.models.group import Group, GroupAgent
 from agents.models.identity import Identity
+from agents.models.job import Job, JobStatus
 from agents.models.tool import AgentTool, Tool
 from agents.models.user import ApiKey, User
 
@@ -24,6 +25,8 @@ __all__ = [
     "Group",
     "GroupAgent",
     "Identity",
+    "Job",
+    "JobStatus",
     "Passage",
     "PassageTag",
     "RememberedDecision",

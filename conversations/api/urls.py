@@ -11,6 +11,7 @@ from conversations.api import (
     approvals,
     blocks,
     conversations,
+    job_urls,
     messages,
     models,
     runs,
@@ -29,6 +30,7 @@ STEP = r"^steps/(?P<step_id>[^/]+)"
 
 urlpatterns = [
     *search_urls.urlpatterns,
+    *job_urls.urlpatterns,
     re_path(r"^health/?$", models.HealthView.as_view()),
     re_path(r"^models/?$", models.ModelsView.as_view()),
     re_path(r"^models/embedding/?$", models.EmbeddingModelsView.as_view()),

@@ -18,6 +18,7 @@ from datetime import timedelta
 from django.conf import settings
 from django.db import Error
 
+from agents.services import jobs
 from conversations.services import runs
 from conversations.services.cancel import CHANNEL
 from conversations.services.dispatch import enqueue_all
@@ -233,6 +234,7 @@ class TurnWorker:
                 await self._renew()  # the machine slept: it must not take its own runs from itself
             try:
                 enqueue_all(await run_db(sweep))
+                jobs.queue.enqueue_all(await run_db(jobs.sweep))
             except (Error, OSError) as exc:
                 logger.warning("event=sweep_failed error=%r", exc)
             await asyncio.sleep(SWEEP_SECONDS)

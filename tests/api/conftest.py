@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
+from agents.models import Job, User
 from tests.api.routes import SOURCE, World
 from tests.conftest import Api
 
@@ -21,6 +24,9 @@ def world(api: Api, agent: dict[str, Any]) -> World:
     free = api.post("/v1/blocks", {"label": "project", "value": "P1"}).json()
     archive = api.post("/v1/archives", {"name": "facts"}).json()
     passage = api.post(f"/v1/archives/{archive['id']}/passages", {"text": "A fact."}).json()
+    job = Job.objects.create(
+        owner_id=User.FIRST_ID, kind="nothing", due_at=timezone.now() + timedelta(days=1)
+    )
     return World(
         agent=agent["id"],
         block=agent["blocks"][0]["id"],
@@ -33,4 +39,5 @@ def world(api: Api, agent: dict[str, Any]) -> World:
         custom_tool=custom["id"],
         archive=archive["id"],
         passage=passage["id"],
+        job=f"job-{job.pk}",
     )

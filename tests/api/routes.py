@@ -43,6 +43,7 @@ class World:
     custom_tool: str
     archive: str
     passage: str
+    job: str
 
     def fill(self, path: str) -> str:
         return path.format(**vars(self))
@@ -105,6 +106,10 @@ ROUTES: dict[str, list[Route]] = {
         Route("PATCH", "agents/{agent}", {"name": "stolen"}),
         Route("DELETE", "agents/{agent}"),
     ],
+    r"^jobs/?$": [Route("GET", "jobs", stranger="empty")],
+    r"^jobs/active/?$": [Route("GET", "jobs/active", stranger="empty")],
+    r"^jobs/(?P<job_id>[^/]+)/cancel/?$": [Route("PATCH", "jobs/{job}/cancel")],
+    r"^jobs/(?P<job_id>[^/]+)/?$": [Route("GET", "jobs/{job}"), Route("DELETE", "jobs/{job}")],
     r"^archives/?$": [
         Route("GET", "archives", stranger="empty"),
         Route("GET", "archives?agent_id={agent}"),

@@ -106,6 +106,7 @@ def idle_world(idle_api: Api) -> World:
         custom_tool=idle_api.post("/v1/tools", {"source_code": SOURCE}).json()["id"],
         archive=f"archive-{NO_ID}",
         passage=f"passage-{NO_ID}",
+        job=f"job-{NO_ID}",
     )
 
 

@@ -1,0 +1,1 @@
+"""What jobs do: `kinds` names the handlers, `running` runs them in workers."""

@@ -1,0 +1,46 @@
+"""The kinds of jobs by name. Each part of the server registers its own when its app is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agents.models import Job
+
+
+class JobContext(Protocol):
+    """What a handler gets."""
+
+    @property
+    def job(self) -> Job: ...
+
+    def progress(self, done: int, total: int) -> None:
+        """Tell how far the job is, between steps: ends the handler when it was cancelled or has lost its lease."""
+
+
+@dataclass(frozen=True)
+class JobKind:
+    """`run(context)` does the work and returns what to add to the job's metadata; it may begin anew after a
+    crash, so what it has done must not harm. Raise a SouveraineError to fail with its text.
+
+    `gave_up(job, reason)` tidies up after a job that was cancelled or has failed, inside that transaction.
+    """
+
+    name: str
+    run: Callable[[JobContext], dict[str, Any] | None]
+    gave_up: Callable[[Job, str], None] | None = None
+
+
+_KINDS: dict[str, JobKind] = {}
+
+
+def register(*kinds: JobKind) -> None:
+    """Add kinds of jobs."""
+    for kind in kinds:
+        _KINDS[kind.name] = kind
+
+
+def kind_of(name: str) -> JobKind | None:
+    """Return the kind of that name."""
+    return _KINDS.get(name)
