@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from django.db.models import Count, Q, QuerySet
 
 from agents.actor import Actor
-from agents.models import Agent, AgentBlock, Block, RememberedDecision, Tool
+from agents.models import Agent, AgentBlock, Block, Identity, RememberedDecision, Tool
 from souveraine import ids
 from souveraine.api.pagination import page
 from souveraine.errors import NotFound
+
+T = TypeVar("T", Agent, Block)
 
 
 def agents_of(actor: Actor) -> QuerySet[Agent]:
@@ -47,9 +49,22 @@ def filter_agents(actor: Actor, filters: dict[str, Any]) -> QuerySet[Agent]:
         ).filter(matched_tags=len(wanted))
     elif tags:
         queryset = queryset.filter(pk__in=Agent.objects.filter(tag_rows__tag__in=tags).values("pk"))
-    for unused in ("project_id", "template_id", "base_template_id", "identity_id"):
+    queryset = with_identities(queryset, filters)
+    for unused in ("project_id", "template_id", "base_template_id"):
         if filters.get(unused):
             queryset = queryset.filter(**{f"config__{unused}": filters[unused]})
+    return queryset
+
+
+def with_identities(queryset: QuerySet[T], filters: dict[str, Any]) -> QuerySet[T]:
+    """Apply the filters identity_id and identifier_keys to agents or blocks."""
+    if filters.get("identity_id"):
+        known = Identity.objects.filter(pk=ids.parse(ids.IDENTITY, filters["identity_id"]))
+        queryset = queryset.filter(identities__in=known)
+    if filters.get("identifier_keys"):
+        known = Identity.objects.filter(identifier_key__in=filters["identifier_keys"])
+        through = queryset.model._default_manager.filter(identities__in=known).values("pk")
+        queryset = queryset.filter(pk__in=through)
     return queryset
 
 
@@ -99,7 +114,7 @@ def list_blocks(
     before: uuid.UUID | None = None,
 ) -> list[Block]:
     """Return one page of blocks; filters: label, label_search, value_search, description_search, tags."""
-    queryset = blocks_of(actor).exclude(hidden=True)
+    queryset = with_identities(blocks_of(actor).exclude(hidden=True), filters)
     if filters.get("label"):
         queryset = queryset.filter(label=filters["label"])
     for name in ("label", "value", "description"):

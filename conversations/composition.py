@@ -14,6 +14,7 @@ from agents.models import Agent
 from agents.providers import registry
 from agents.providers.base import ModelInfo
 from agents.services import agents as agent_services
+from agents.services import creation
 from conversations import selectors
 from conversations.models import Conversation
 from conversations.services import accept, deletion, sessions
@@ -58,7 +59,7 @@ class Models(Protocol):
 class _Inventory:
     list_agents = staticmethod(agent_selectors.list_agents)
     get_agent = staticmethod(agent_selectors.get_agent)
-    create_agent = staticmethod(agent_services.create_agent)
+    create_agent = staticmethod(creation.create_agent)
     update_agent = staticmethod(agent_services.update_agent)
     delete_agent = staticmethod(deletion.delete_agent)
 

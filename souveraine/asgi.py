@@ -14,13 +14,20 @@ django_application = get_application()  # sets Django up, which the import below
 
 from conversations.api.sockets import websocket  # noqa: E402
 from souveraine.api.drain import drained  # noqa: E402
-from souveraine.api.handoff import handoff, limit_body  # noqa: E402
+from souveraine.api.handoff import BodyLimit, handoff, limit_body  # noqa: E402
+
+
+def _limit(setting: str) -> BodyLimit:
+    return BodyLimit(settings.CONFIG[setting], setting)
+
 
 application = drained(
     ProtocolTypeRouter(
         {
             "http": limit_body(
-                handoff(django_application), settings.CONFIG["SOUVERAINE_MAX_REQUEST_BYTES"]
+                handoff(django_application),
+                settings.CONFIG["SOUVERAINE_MAX_REQUEST_BYTES"],
+                {"/v1/agents/import": _limit("SOUVERAINE_MAX_IMPORT_BYTES")},
             ),
             "websocket": websocket,
         }

@@ -279,6 +279,14 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1024,
     ),
     S(
+        "SOUVERAINE_MAX_IMPORT_BYTES",
+        "server.max_import_bytes",
+        "int",
+        200 * 1024 * 1024,
+        "Largest agent file that can be imported, in bytes",
+        minimum=1024,
+    ),
+    S(
         "SOUVERAINE_PING_SECONDS",
         "server.ping_seconds",
         "float",

@@ -11,6 +11,7 @@ SouveraineError
 ├── EditingRefused 405         a stored message was to be changed
 ├── Conflict 409
 │   ├── ConversationBusy       a run is in progress (`run_id`, `hint`)
+│   ├── UniqueViolation        something of that name is there already
 │   ├── QueueFull              too many messages wait for their turn (`waiting`, `limit`)
 │   ├── PendingApproval        a tool call waits for a decision
 │   └── ConcurrentUpdate       somebody else wrote first
@@ -91,6 +92,19 @@ class EditingRefused(SouveraineError):
 class Conflict(SouveraineError):
     code = prefix = "CONFLICT"
     http_status = 409
+
+
+class UniqueViolation(Conflict):
+    """Something of that name is there already. The old server's text, which has no code before it."""
+
+    code = "UNIQUE_VIOLATION"
+    prefix = ""
+
+    def __init__(self, kind: str, what: str) -> None:
+        super().__init__(
+            f"A unique constraint was violated for {kind}. There is one with {what} already: change that one, or "
+            "choose another."
+        )
 
 
 class ConversationBusy(Conflict):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-import uuid
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.utils import timezone
 
 from agents.actor import Actor
@@ -28,20 +25,14 @@ from agents.selectors import blocks_of, tools_of
 from agents.services import memory
 from agents.services.approvals import with_default_rules
 from agents.services.archives import delete_own_archive
-from agents.services.blocks import attach_block, check_put, new_block, put_block, replace_blocks
+from agents.services.blocks import check_put, put_block, replace_blocks
+from agents.services.identities import find_identities
 from agents.services.portable import write_agent_json
 from agents.tools.registry import BASE_TOOLS
-from memfs import SYSTEM_AUTHOR, label_to_path, render_block_file
 from souveraine import ids
 from souveraine.errors import Conflict, InvalidArgument, NotFound, UnknownTool
 from souveraine.lib.secrets import encrypt
 
-DEFAULT_SYSTEM = (
-    (Path(__file__).resolve().parent.parent / "prompts" / "system.md")
-    .read_text(encoding="utf-8")
-    .strip()
-)
-CLOISTER_BLOCKS = ("persona", "human", "subconscious")
 DIRECT = (
     "name",
     "description",
@@ -57,6 +48,7 @@ DIRECT = (
     "last_run_duration_ms",
     "last_stop_reason",
 )
+SLEEPTIME = ("n1_enabled", "reflection_enabled")  # what a sleeptime agent did on the old server
 CONFIG_KEYS = (
     "response_format",
     "project_id",
@@ -64,7 +56,6 @@ CONFIG_KEYS = (
     "base_template_id",
     "deployment_id",
     "entity_id",
-    "identity_ids",
     "message_buffer_autoclear",
     "enable_sleeptime",
     "timezone",
@@ -96,7 +87,7 @@ def choose_model(data: dict[str, Any]) -> ModelInfo:
     return default
 
 
-def _model_fields(data: dict[str, Any], model: ModelInfo, current: Agent | None) -> dict[str, Any]:
+def model_fields(data: dict[str, Any], model: ModelInfo, current: Agent | None) -> dict[str, Any]:
     """Keep `model`, `model_settings`, `llm_config` and the context window in step (contract §2)."""
     llm = dict(current.llm_config if current else {})
     llm.update(
@@ -135,19 +126,23 @@ def _model_fields(data: dict[str, Any], model: ModelInfo, current: Agent | None)
     }
 
 
-def _seed_fields(data: dict[str, Any], current: Agent | None) -> dict[str, Any]:
-    """Read the seed's keys: `memory`, `_souveraine`."""
+def seed_fields(data: dict[str, Any], current: Agent | None) -> dict[str, Any]:
+    """Read the seed's keys (`memory`, `_souveraine`), and `enable_sleeptime`, which is our background life."""
     fields: dict[str, Any] = {}
     for key in ("git_enabled", "auto_commit"):
         if (data.get("memory") or {}).get(key) is not None:
             fields[key] = data["memory"][key]
-    if data.get("souveraine") is not None:
+    asleep = data.get("enable_sleeptime")
+    given = {} if asleep is None else dict.fromkeys(SLEEPTIME, asleep)
+    given |= data.get("souveraine") or {}
+    if given:
         base = current.souveraine if current else default_souveraine()
-        fields["souveraine"] = {**base, **data["souveraine"]}
+        fields["souveraine"] = {**base, **given}
     return fields
 
 
-def _find_tools(actor: Actor, data: dict[str, Any], *, base: bool) -> list[Tool]:
+def find_tools(actor: Actor, data: dict[str, Any], *, base: bool) -> list[Tool]:
+    """Return the tools that `tools` and `tool_ids` name, in order. Raises UnknownTool and NotFound."""
     names = list(data.get("tools") or [])
     if base:
         names = [*BASE_TOOLS, *names]
@@ -164,7 +159,8 @@ def _find_tools(actor: Actor, data: dict[str, Any], *, base: bool) -> list[Tool]
     return list(dict.fromkeys([*wanted, *(by_id[i] for i in tool_ids)]))
 
 
-def _find_blocks(actor: Actor, block_ids: list[str]) -> list[Block]:
+def find_blocks(actor: Actor, block_ids: list[str]) -> list[Block]:
+    """Return the blocks of these ids, in order. Raises NotFound, and Conflict for two of one label."""
     wanted = [ids.parse(ids.BLOCK, text) for text in block_ids]
     found = {b.pk: b for b in blocks_of(actor).filter(pk__in=wanted)}
     missing = [ids.make(ids.BLOCK, i) for i in wanted if i not in found]
@@ -180,96 +176,8 @@ def _find_blocks(actor: Actor, block_ids: list[str]) -> list[Block]:
     return blocks
 
 
-def create_agent(actor: Actor, data: dict[str, Any]) -> Agent:
-    """Create an agent from CreateAgentRequest fields plus the seed's keys.
-
-    Raises InvalidArgument, NotFound (model, tool, block), Conflict (id or label taken).
-    """
-    model = choose_model(data)
-    tools = _find_tools(actor, data, base=data.get("include_base_tools", True))
-    attached = _find_blocks(actor, data.get("block_ids") or [])
-    agent = _new_agent(actor, data, model)
-    agent.tool_rules = with_default_rules(agent.tool_rules or [], tools)
-    blocks = _new_blocks(actor, agent, data, {b.label for b in attached})
-    files = {
-        label_to_path(b.label, git_memory=False): render_block_file(memory.block_file(b))
-        for b in blocks
-    }
-    folder = memory.provision(agent, files, SYSTEM_AUTHOR)
-    target = memory.agent_dir(agent)
-    try:
-        with transaction.atomic():
-            agent.memory_commit = (
-                memory.open_repository()(folder, memory.commit_mode(agent)).head() or ""
-            )
-            agent.save(force_insert=True)
-            _save_relations(agent, blocks, tools, data)
-            write_agent_json(agent, folder)
-            folder.rename(target)
-    except IntegrityError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise Conflict(f"An agent with id agent-{agent.pk} exists already.") from None
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        if not Agent.objects.filter(pk=agent.pk).exists():
-            shutil.rmtree(target, ignore_errors=True)
-        raise
-    for block in attached:
-        attach_block(agent, block)
-    return agent
-
-
-def _new_agent(actor: Actor, data: dict[str, Any], model: ModelInfo) -> Agent:
-    agent = Agent(owner=actor.user, created_by=actor.user_id, last_updated_by=actor.user_id)
-    if data.get("id"):
-        agent.pk = ids.parse(ids.AGENT, data["id"])
-        if Agent.objects.filter(pk=agent.pk).exists() or memory.agent_dir(agent).exists():
-            raise Conflict(
-                f"An agent with id agent-{agent.pk} exists already. Leave `id` out to get a new one."
-            )
-    for name in DIRECT:
-        if data.get(name) is not None:
-            setattr(agent, name, data[name])
-    agent.name = data.get("name") or f"agent-{uuid.uuid4().hex[:8]}"
-    agent.system = data.get("system") or DEFAULT_SYSTEM
-    for name, value in {**_model_fields(data, model, None), **_seed_fields(data, None)}.items():
-        setattr(agent, name, value)
-    agent.config = {key: data[key] for key in CONFIG_KEYS if data.get(key) is not None}
-    return agent
-
-
-def _new_blocks(actor: Actor, agent: Agent, data: dict[str, Any], taken: set[str]) -> list[Block]:
-    """Return the agent's own blocks: the given ones, then those of the Cloister that are missing (K23)."""
-    given = list(data.get("memory_blocks") or [])
-    if data.get("persona") is not None:
-        given.append({"label": "persona", "value": data["persona"]})
-    labels = set(taken)
-    for item in given:
-        if item["label"] in labels:
-            raise InvalidArgument(
-                f"Duplicate block label '{item['label']}': each label can be used once per agent."
-            )
-        labels.add(item["label"])
-    given += [{"label": label, "value": ""} for label in CLOISTER_BLOCKS if label not in labels]
-    return [new_block(actor, item, own=agent) for item in given]
-
-
-def _save_relations(
-    agent: Agent, blocks: list[Block], tools: list[Tool], data: dict[str, Any]
-) -> None:
-    Block.objects.bulk_create(blocks)
-    AgentBlock.objects.bulk_create(
-        AgentBlock(agent=agent, block=b, label=b.label, position=i, is_projected=True)
-        for i, b in enumerate(blocks)
-    )
-    AgentTool.objects.bulk_create(
-        AgentTool(agent=agent, tool=t, position=i) for i, t in enumerate(tools)
-    )
-    _save_tags(agent, data.get("tags") or [])
-    _save_secrets(agent, data)
-
-
-def _save_tags(agent: Agent, tags: list[str]) -> None:
+def save_tags(agent: Agent, tags: list[str]) -> None:
+    """Replace the agent's tags; each is kept once."""
     AgentTag.objects.filter(agent=agent).delete()
     unique = list(dict.fromkeys(tags))
     AgentTag.objects.bulk_create(
@@ -277,7 +185,8 @@ def _save_tags(agent: Agent, tags: list[str]) -> None:
     )
 
 
-def _save_secrets(agent: Agent, data: dict[str, Any]) -> None:
+def save_secrets(agent: Agent, data: dict[str, Any]) -> None:
+    """Replace the agent's secrets, encrypted, when `data` has any."""
     given = (
         data.get("secrets")
         if data.get("secrets") is not None
@@ -295,13 +204,14 @@ def _save_secrets(agent: Agent, data: dict[str, Any]) -> None:
 def update_agent(actor: Actor, agent: Agent, data: dict[str, Any]) -> Agent:
     """Change the fields that are in `data` (present and null clears); `tags`, ids and secrets replace the set."""
     tools = (
-        _find_tools(actor, data, base=False)
+        find_tools(actor, data, base=False)
         if _has(data, "tools") or _has(data, "tool_ids")
         else None
     )
-    blocks = _find_blocks(actor, data["block_ids"]) if _has(data, "block_ids") else None
+    blocks = find_blocks(actor, data["block_ids"]) if _has(data, "block_ids") else None
     for item in data.get("memory_blocks") or []:
         check_put(actor, agent, item)
+    people = find_identities(actor, data["identity_ids"]) if _has(data, "identity_ids") else None
     with transaction.atomic():
         locked = Agent.objects.select_for_update().get(pk=agent.pk)
         _apply(locked, data)
@@ -315,8 +225,10 @@ def update_agent(actor: Actor, agent: Agent, data: dict[str, Any]) -> Agent:
                 AgentTool(agent=locked, tool=t, position=i) for i, t in enumerate(tools)
             )
         if _has(data, "tags"):
-            _save_tags(locked, data["tags"])
-        _save_secrets(locked, data)
+            save_tags(locked, data["tags"])
+        save_secrets(locked, data)
+        if people is not None:
+            locked.identities.set(people)
     if blocks is not None:
         replace_blocks(locked, blocks)
     for item in data.get("memory_blocks") or []:
@@ -348,9 +260,9 @@ def _apply(agent: Agent, data: dict[str, Any]) -> None:
     )
     if names_model or any(_has(data, key) for key in touches):
         model = choose_model(data) if names_model else _current_model(agent)
-        for name, value in _model_fields(data, model, agent).items():
+        for name, value in model_fields(data, model, agent).items():
             setattr(agent, name, value)
-    for name, value in _seed_fields(data, agent).items():
+    for name, value in seed_fields(data, agent).items():
         setattr(agent, name, value)
     agent.config = {**agent.config, **{key: data[key] for key in CONFIG_KEYS if key in data}}
 

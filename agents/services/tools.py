@@ -219,3 +219,31 @@ def detach_tool(actor: Actor, agent: Agent, tool: Tool) -> Agent:
 def _touch(actor: Actor, agent: Agent) -> None:
     agent.last_updated_by, agent.updated_at = actor.user_id, timezone.now()
     agent.save(update_fields=["tool_rules", "last_updated_by", "updated_at"])
+
+
+def imported_tool(actor: Actor, known: Tool | None, data: dict[str, Any]) -> Tool | None:
+    """Return an unsaved row of a custom tool of an agent file, or the known one, changed; None without a schema.
+
+    A schema that came with the tool is taken as it is: the file's server has derived it.
+    """
+    schema = data.get("json_schema")
+    if isinstance(schema, dict) and isinstance(schema.get("parameters", {}), dict):
+        source = data.get("source_code") or ""
+        found: dict[str, Any] = {
+            "description": data.get("description") or str(schema.get("description") or ""),
+            "json_schema": {"parameters": {"type": "object", "properties": {}}}
+            | schema
+            | {"name": data["name"]},
+            "source_code": source,
+            "metadata": {"tool_hash": hashlib.sha256(source.encode()).hexdigest()[:HASH_CHARS]},
+        }
+    else:
+        try:
+            found = described({key: value for key, value in data.items() if value is not None})
+        except SchemaNotDerived:
+            return None
+    row = known or Tool(owner=actor.user, tool_type="custom", args_json_schema={})
+    fields = {**found, **_given_options({k: v for k, v in data.items() if v is not None})}
+    for name, value in {**fields, "name": data["name"], "updated_at": timezone.now()}.items():
+        setattr(row, name, value)
+    return row

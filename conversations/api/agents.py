@@ -35,6 +35,7 @@ class AgentFilters(PageQuery):
     template_id: str | None = None
     base_template_id: str | None = None
     identity_id: str | None = None
+    identifier_keys: list[str] | None = None
     include: list[str] | None = None
     include_relationships: list[str] | None = None
     order_by: Literal["created_at", "updated_at", "last_run_completion"] = "created_at"
@@ -47,6 +48,8 @@ class AgentFilters(PageQuery):
 def _filters(query: AgentFilters) -> dict[str, Any]:
     if query.created_by_id:
         parse_id(ids.USER, query.created_by_id, "created_by_id", source="query")
+    if query.identity_id:
+        parse_id(ids.IDENTITY, query.identity_id, "identity_id", source="query")
     return query.model_dump()
 
 

@@ -26,6 +26,8 @@ class BlockFilters(PageQuery):
 
     order: Literal["asc", "desc"] = "asc"
     label: str | None = None
+    identity_id: str | None = None
+    identifier_keys: list[str] | None = None
     label_search: str | None = None
     value_search: str | None = None
     description_search: str | None = None
@@ -40,6 +42,8 @@ class BlocksView(ApiView):
     def get(self, request: Request) -> Response:
         """List the caller's blocks, oldest first."""
         query = parse_query(BlockFilters, request)
+        if query.identity_id:
+            parse_id(ids.IDENTITY, query.identity_id, "identity_id", source="query")
         found = list_blocks(
             self.actor,
             query.model_dump(),

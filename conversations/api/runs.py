@@ -31,7 +31,8 @@ from conversations.services.approvals import withdraw
 from conversations.services.cancel import cancel_runs
 from conversations.services.deletion import delete_run
 from conversations.wire.frames import frames_of_all
-from conversations.wire.states import run_metrics_state, run_state, step_state
+from conversations.wire.states import run_state
+from conversations.wire.steps import run_metrics_state, step_state
 from souveraine import ids
 from souveraine.api.handoff import hand_over
 from souveraine.api.pagination import MAX_LIMIT, PageQuery, page

@@ -15,7 +15,7 @@ from conversations.metrics import step_metrics
 from conversations.selectors import get_step, list_step_messages, step_filters
 from conversations.services.feedback import rate_step
 from conversations.wire.frames import frames_of_all
-from conversations.wire.states import step_metrics_state, step_state
+from conversations.wire.steps import step_metrics_state, step_state
 from souveraine import ids
 from souveraine.api.pagination import MAX_LIMIT, PageQuery, page
 from souveraine.api.validation import UtcMoment, parse_body, parse_id, parse_query

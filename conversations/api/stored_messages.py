@@ -32,6 +32,10 @@ class AllMessagesQuery(PageQuery):
     include_return_message_types: list[str] | None = None
 
 
+class MessageEdit(Body):
+    """What an edit would say; nothing of it matters."""
+
+
 class ResetMessages(Body):
     """ResetMessagesRequest; there are no default initial messages here, so the flag changes nothing."""
 
@@ -73,10 +77,10 @@ class MessageView(ApiView):
 class EditedMessageView(ApiView):
     """Editing a message, which the old server gave up too."""
 
-    @extend_schema(operation_id="agents_messages_update", request=Body)
+    @extend_schema(operation_id="agents_messages_update", request=MessageEdit)
     def patch(self, request: Request, agent_id: str, message_id: str) -> Response:
         """Refuse (405), saying what to do instead."""
-        parse_body(Body, request)
+        parse_body(MessageEdit, request)
         get_message(self.actor, parse_id(ids.MESSAGE, message_id))
         raise EditingRefused(EDITING_IS_OVER)
 

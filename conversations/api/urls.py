@@ -5,12 +5,14 @@ from __future__ import annotations
 from django.urls import re_path
 
 from conversations.api import (
+    agent_files,
     agent_tools,
     agents,
     ambient,
     approvals,
     blocks,
     conversations,
+    identity_urls,
     job_urls,
     messages,
     models,
@@ -31,11 +33,14 @@ STEP = r"^steps/(?P<step_id>[^/]+)"
 urlpatterns = [
     *search_urls.urlpatterns,
     *job_urls.urlpatterns,
+    *identity_urls.urlpatterns,
     re_path(r"^health/?$", models.HealthView.as_view()),
     re_path(r"^models/?$", models.ModelsView.as_view()),
     re_path(r"^models/embedding/?$", models.EmbeddingModelsView.as_view()),
     re_path(r"^agents/?$", agents.AgentsView.as_view()),
     re_path(r"^agents/count/?$", agents.AgentCountView.as_view()),
+    re_path(r"^agents/import/?$", agent_files.AgentImportView.as_view()),
+    re_path(rf"{AGENT}/export/?$", agent_files.AgentExportView.as_view()),
     re_path(rf"{BLOCKS}/?$", agents.AgentBlocksView.as_view()),
     re_path(rf"{BLOCKS}/attach/(?P<block_id>[^/]+)/?$", agents.AgentBlockAttachView.as_view()),
     re_path(rf"{BLOCKS}/detach/(?P<block_id>[^/]+)/?$", agents.AgentBlockDetachView.as_view()),

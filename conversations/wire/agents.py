@@ -9,10 +9,11 @@ from typing import Any
 from django.db.models import F
 
 from agents.actor import Actor
-from agents.models import Agent, AgentSecret, AgentTag, AgentTool, Block, Tool
+from agents.models import Agent, AgentSecret, AgentTag, AgentTool, Block, Group, Identity, Tool
 from conversations.models import Conversation
 from conversations.selectors import agent_message_ids, pending_messages
 from conversations.wire.frames import approval_request
+from conversations.wire.groups import group_states, identity_states
 from conversations.wire.states import (
     RELATIONSHIPS,
     agent_state,
@@ -97,6 +98,30 @@ def _pending(agents: Sequence[Agent]) -> dict[Any, dict[str, Any] | None]:
     return {message.agent_id: approval_request(message) for message in found}
 
 
+def _identities(agents: Sequence[Agent]) -> dict[Any, list[dict[str, Any]]]:
+    """Return the identities of each agent, the oldest first."""
+    through: Any = Identity.agents.through.objects.filter(agent__in=agents)
+    pairs = list(through.values_list("agent_id", "identity_id"))
+    if not pairs:
+        return {}
+    wanted = Identity.objects.filter(pk__in={pk for _, pk in pairs})
+    rows = list(wanted.order_by("created_at", "id"))
+    found: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    for row, state in zip(rows, identity_states(rows), strict=True):
+        for agent_id, identity_id in pairs:
+            if identity_id == row.pk:
+                found[agent_id].append(state)
+    return found
+
+
+def _groups(agents: Sequence[Agent]) -> dict[Any, dict[str, Any]]:
+    """Return the group that each agent manages, the newest when there are several."""
+    rows = list(Group.objects.filter(manager_agent__in=agents).order_by("created_at", "id"))
+    if not rows:
+        return {}
+    return {row.manager_agent_id: s for row, s in zip(rows, group_states(rows), strict=True)}
+
+
 def _counters(agents: Sequence[Agent]) -> dict[Any, dict[str, Any]]:
     """Return the counters of each agent's conversation that was used last."""
     found: dict[Any, dict[str, Any]] = {}
@@ -128,6 +153,8 @@ def agent_states(
     secrets = _secrets(actor, agents) if "secrets" in wanted else {}
     counters = _counters(agents) if with_context else {}
     pending = _pending(agents) if "pending_approval" in wanted else {}
+    people = _identities(agents) if "identities" in wanted else {}
+    groups = _groups(agents) if "managed_group" in wanted else {}
     states = []
     for agent in agents:
         state = agent_state(
@@ -139,6 +166,8 @@ def agent_states(
             message_ids=agent_message_ids(agent) if with_context else [],
             counters=counters.get(agent.pk, {}),
             pending_approval=pending.get(agent.pk),
+            identities=people.get(agent.pk, []),
+            group=groups.get(agent.pk),
         )
         states.append(state)
     return states

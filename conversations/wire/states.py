@@ -1,4 +1,4 @@
-"""AgentState, blocks, tools, conversations, runs and steps as Letta's clients read them (§2, §3, §5, §6)."""
+"""AgentState, blocks, tools, conversations and runs as Letta's clients read them (§2, §3, §5, §6)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from agents.models import Agent, AgentSecret, Block, RememberedDecision, Tool, User
+from agents.services.agents import SLEEPTIME
 from agents.services.portable import seed_blocks
-from conversations.models import Conversation, Message, Run, RunCallback, RunStatus, Step
+from conversations.models import Conversation, Message, Run, RunCallback, RunStatus
 from conversations.wire.frames import approval_request
 from souveraine import ids
 
@@ -173,6 +174,8 @@ def agent_state(
     message_ids: Collection[str],
     counters: dict[str, Any],
     pending_approval: dict[str, Any] | None = None,
+    identities: Collection[dict[str, Any]] = (),
+    group: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return AgentState in the old server's key order, then the seed's keys (K21, K22)."""
     config = agent.config
@@ -209,13 +212,13 @@ def agent_state(
         "base_template_id": config.get("base_template_id"),
         "deployment_id": config.get("deployment_id"),
         "entity_id": config.get("entity_id"),
-        "identity_ids": config.get("identity_ids") or [],
-        "identities": [],
+        "identity_ids": [identity["id"] for identity in identities],
+        "identities": list(identities),
         "pending_approval": pending_approval,
         "message_buffer_autoclear": bool(config.get("message_buffer_autoclear", False)),
-        "enable_sleeptime": config.get("enable_sleeptime"),
-        "multi_agent_group": None,
-        "managed_group": None,
+        "enable_sleeptime": _sleeptime(agent),
+        "multi_agent_group": group,
+        "managed_group": group,
         "last_run_completion": moment(agent.last_run_completion),
         "last_run_duration_ms": agent.last_run_duration_ms,
         "last_stop_reason": agent.last_stop_reason,
@@ -227,6 +230,13 @@ def agent_state(
         "_souveraine": {**agent.souveraine, **counters},
         "souveraine": {**agent.souveraine},
     }
+
+
+def _sleeptime(agent: Agent) -> bool | None:
+    """Return `enable_sleeptime`: null until somebody sets it, then whether the background life is on."""
+    if agent.config.get("enable_sleeptime") is None:
+        return None
+    return any(agent.souveraine.get(name, False) for name in SLEEPTIME)
 
 
 def _memory_state(agent: Agent, block_states: list[dict[str, Any]]) -> dict[str, Any]:
@@ -337,70 +347,4 @@ def run_state(run: Run) -> dict[str, Any]:
         "callback_error": (callback.error or None) if callback else None,
         "ttft_ns": run.ttft_ns,
         "total_duration_ns": run.total_duration_ns,
-    }
-
-
-def run_metrics_state(run: Run, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Return RunMetrics."""
-    return {
-        "id": ids.make(ids.RUN, run.pk),
-        "organization_id": ORGANIZATION_ID,
-        "agent_id": ids.make(ids.AGENT, run.agent_id),
-        "project_id": None,
-        **metrics,
-        "tools_used": [ids.make(ids.TOOL, pk) for pk in metrics["tools_used"]],
-        "template_id": None,
-        "base_template_id": None,
-    }
-
-
-def step_metrics_state(step: Step, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Return StepMetrics."""
-    return {
-        "id": ids.make(ids.STEP, step.pk),
-        "organization_id": ORGANIZATION_ID,
-        "provider_id": None,
-        "run_id": ids.make(ids.RUN, step.run_id),
-        "agent_id": ids.make(ids.AGENT, step.agent_id),
-        **metrics,
-        "base_template_id": None,
-        "template_id": None,
-        "project_id": None,
-    }
-
-
-def step_state(step: Step) -> dict[str, Any]:
-    """Return Letta's Step."""
-    return {
-        "id": ids.make(ids.STEP, step.pk),
-        "origin": None,
-        "organization_id": ORGANIZATION_ID,
-        "provider_id": None,
-        "run_id": ids.make(ids.RUN, step.run_id),
-        "agent_id": ids.make(ids.AGENT, step.agent_id),
-        "provider_name": step.provider_name,
-        "provider_category": "base",
-        "model": step.model,
-        "model_handle": step.model_handle,
-        "model_endpoint": step.model_endpoint or None,
-        "context_window_limit": step.context_window,
-        "completion_tokens": step.completion_tokens,
-        "prompt_tokens": step.prompt_tokens,
-        "total_tokens": step.prompt_tokens + step.completion_tokens,
-        "cached_input_tokens": step.cached_input_tokens,
-        "cache_write_tokens": None,
-        "reasoning_tokens": step.reasoning_tokens,
-        "completion_tokens_details": None,
-        "prompt_tokens_details": None,
-        "stop_reason": step.stop_reason or None,
-        "tags": step.tags,
-        "tid": None,
-        "trace_id": None,
-        "request_id": None,
-        "messages": [],
-        "feedback": step.feedback,
-        "project_id": None,
-        "error_type": step.error_type or None,
-        "error_data": step.error_data,
-        "status": step.status,
     }

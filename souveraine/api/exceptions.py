@@ -41,11 +41,10 @@ def body_of(error: SouveraineError) -> dict[str, Any]:
     return {**body, "detail": error.detail, "code": error.code, **data}
 
 
-def too_large(limit_bytes: int) -> PayloadTooLarge:
+def too_large(limit_bytes: int, setting: str = "SOUVERAINE_MAX_REQUEST_BYTES") -> PayloadTooLarge:
     """Build the 413 that names the limit."""
     return PayloadTooLarge(
-        f"The request body is larger than the limit of {limit_bytes} bytes. Send less, or raise "
-        "SOUVERAINE_MAX_REQUEST_BYTES.",
+        f"The request body is larger than the limit of {limit_bytes} bytes. Send less, or raise {setting}.",
         max_request_bytes=limit_bytes,
     )
 

@@ -16,6 +16,7 @@ import json
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeAlias
 
@@ -244,13 +245,29 @@ def handoff(application: Application) -> Application:
     return http
 
 
-def limit_body(application: Application, limit_bytes: int) -> Application:
-    """Wrap an HTTP application: larger bodies get 413, by Content-Length or while they come in."""
+@dataclass(frozen=True)
+class BodyLimit:
+    """The largest body of a route, and the setting that says so."""
+
+    limit_bytes: int
+    setting: str = "SOUVERAINE_MAX_REQUEST_BYTES"
+
+
+def limit_body(
+    application: Application, limit_bytes: int, routes: Mapping[str, BodyLimit] | None = None
+) -> Application:
+    """Wrap an HTTP application: larger bodies get 413, by Content-Length or while they come in.
+
+    `routes` are paths (without a slash at the end) that have a limit of their own: they take files.
+    """
+    everywhere, own = BodyLimit(limit_bytes), dict(routes or {})
 
     async def limited(scope: Any, receive: Receive, send: Send) -> None:
+        limit = own.get(scope["path"].rstrip("/"), everywhere)
+        limit_bytes = limit.limit_bytes
         declared = dict(scope["headers"]).get(b"content-length", b"")
         if declared.isdigit() and int(declared) > limit_bytes:
-            await _refuse(send, limit_bytes)
+            await _refuse(send, limit)
             return
         received, is_over, is_answered = 0, False, False
 
@@ -272,11 +289,11 @@ def limit_body(application: Application, limit_bytes: int) -> Application:
 
         await application(scope, counted_receive, noted_send)
         if is_over and not is_answered:
-            await _refuse(send, limit_bytes)
+            await _refuse(send, limit)
 
     return limited
 
 
-async def _refuse(send: Send, limit_bytes: int) -> None:
-    error = too_large(limit_bytes)
+async def _refuse(send: Send, limit: BodyLimit) -> None:
+    error = too_large(limit.limit_bytes, limit.setting)
     await StreamSender(send, []).json(error.http_status, body_of(error))

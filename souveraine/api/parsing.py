@@ -26,7 +26,8 @@ def _finite(text: str) -> float:
     return number
 
 
-def _is_too_deep(data: Any) -> bool:
+def is_too_deep(data: Any) -> bool:
+    """Tell whether parsed JSON is nested deeper than what encoders and databases can take."""
     level = [data]
     for _ in range(MAX_DEPTH + 1):
         level = [
@@ -65,7 +66,7 @@ class StrictJSONParser(BaseParser):
             ) from None
         except RecursionError:
             raise failed("json_invalid", ("body",), TOO_DEEP) from None
-        if _is_too_deep(data):
+        if is_too_deep(data):
             raise failed("json_invalid", ("body",), TOO_DEEP)
         place = bad_text_place(data)
         if place:

@@ -27,6 +27,9 @@ def world(api: Api, agent: dict[str, Any]) -> World:
     job = Job.objects.create(
         owner_id=User.FIRST_ID, kind="nothing", due_at=timezone.now() + timedelta(days=1)
     )
+    person = {"identifier_key": "u-1", "name": "U", "identity_type": "user"}
+    identity = api.post("/v1/identities", person).json()
+    group = api.post("/v1/groups", {"agent_ids": [agent["id"]], "description": "d"}).json()
     return World(
         agent=agent["id"],
         block=agent["blocks"][0]["id"],
@@ -40,4 +43,6 @@ def world(api: Api, agent: dict[str, Any]) -> World:
         archive=archive["id"],
         passage=passage["id"],
         job=f"job-{job.pk}",
+        identity=identity["id"],
+        group=group["id"],
     )

@@ -10,6 +10,7 @@ from conversations.api.urls import urlpatterns
 SOURCE = (
     'def roll(n: int) -> int:\n    """Roll.\n\n    Args:\n        n: sides\n    """\n    return n\n'
 )
+PERSON = {"identifier_key": "own", "name": "Own", "identity_type": "user"}
 MESSAGE = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
@@ -44,6 +45,8 @@ class World:
     archive: str
     passage: str
     job: str
+    identity: str
+    group: str
 
     def fill(self, path: str) -> str:
         return path.format(**vars(self))
@@ -232,6 +235,57 @@ ROUTES: dict[str, list[Route]] = {
         Route("PATCH", "steps/{step}/feedback", {"feedback": "positive"})
     ],
     r"^steps/(?P<step_id>[^/]+)/?$": [Route("GET", "steps/{step}")],
+    r"^agents/import/?$": [Route("POST", "agents/import", {}, stranger=400, expected=400)],
+    r"^agents/(?P<agent_id>[^/]+)/export/?$": [
+        Route("GET", "agents/{agent}/export"),
+        Route("POST", "agents/{agent}/export", {}),
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/identities/attach/(?P<identity_id>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/identities/attach/{identity}")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/identities/detach/(?P<identity_id>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/identities/detach/{identity}")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/groups/?$": [Route("GET", "agents/{agent}/groups")],
+    r"^blocks/(?P<block_id>[^/]+)/identities/attach/(?P<identity_id>[^/]+)/?$": [
+        Route("PATCH", "blocks/{block}/identities/attach/{identity}")
+    ],
+    r"^blocks/(?P<block_id>[^/]+)/identities/detach/(?P<identity_id>[^/]+)/?$": [
+        Route("PATCH", "blocks/{block}/identities/detach/{identity}")
+    ],
+    r"^identities/?$": [
+        Route("GET", "identities", stranger="empty"),
+        Route("POST", "identities", {**PERSON, "agent_ids": ["{agent}"]}),
+        Route("PUT", "identities", {**PERSON, "block_ids": ["{block}"]}),
+    ],
+    r"^identities/count/?$": [Route("GET", "identities/count", stranger="empty")],
+    r"^identities/(?P<identity_id>[^/]+)/properties/?$": [
+        Route("PUT", "identities/{identity}/properties", [])
+    ],
+    r"^identities/(?P<identity_id>[^/]+)/agents/?$": [Route("GET", "identities/{identity}/agents")],
+    r"^identities/(?P<identity_id>[^/]+)/blocks/?$": [Route("GET", "identities/{identity}/blocks")],
+    r"^identities/(?P<identity_id>[^/]+)/?$": [
+        Route("GET", "identities/{identity}"),
+        Route("PATCH", "identities/{identity}", {"name": "stolen"}),
+        Route("DELETE", "identities/{identity}"),
+    ],
+    r"^groups/?$": [
+        Route("GET", "groups", stranger="empty"),
+        Route("POST", "groups", {"agent_ids": ["{agent}"], "description": "d"}),
+    ],
+    r"^groups/count/?$": [Route("GET", "groups/count", stranger="empty")],
+    r"^groups/(?P<group_id>[^/]+)/blocks/attach/(?P<block_id>[^/]+)/?$": [
+        Route("PATCH", "groups/{group}/blocks/attach/{block}")
+    ],
+    r"^groups/(?P<group_id>[^/]+)/blocks/detach/(?P<block_id>[^/]+)/?$": [
+        Route("PATCH", "groups/{group}/blocks/detach/{block}")
+    ],
+    r"^groups/(?P<group_id>[^/]+)/?$": [
+        Route("GET", "groups/{group}"),
+        Route("PATCH", "groups/{group}", {"description": "stolen"}),
+        Route("DELETE", "groups/{group}"),
+    ],
+    r"^tags/?$": [Route("GET", "tags", stranger="empty")],
     r"^messages/?$": [
         Route("GET", "messages", stranger="own"),
         Route("GET", "messages?conversation_id={conversation}"),

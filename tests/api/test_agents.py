@@ -143,7 +143,6 @@ FIELDS: dict[str, Any] = {
     "project_id": "p",
     "template_id": "t",
     "base_template_id": "bt",
-    "identity_ids": ["i"],
     "embedding": "openai/text-embedding-3-small",
     "memory": {"git_enabled": True, "auto_commit": False, "context_window": 9000},
     "_souveraine": {
@@ -449,8 +448,8 @@ def test_a_failure_midway_leaves_no_half_agent(
     assert nothing_is_left(data_dir)
     places = (
         (MemoryRepository, "create"),
-        ("agents.services.agents.write_agent_json",),
-        ("agents.services.agents._save_relations",),
+        ("agents.services.creation.write_agent_json",),
+        ("agents.services.creation._save_relations",),
     )
     for place in places:
         with monkeypatch.context() as patched:

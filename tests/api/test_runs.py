@@ -130,7 +130,8 @@ def test_lists_of_runs_and_steps_cost_the_same_for_many_rows(
     """The callback of a run comes with it, not by one query each."""
     from conversations.models import RunCallback, Step
     from conversations.selectors import run_filters, step_filters
-    from conversations.wire.states import run_state, step_state
+    from conversations.wire.states import run_state
+    from conversations.wire.steps import step_state
     from souveraine.api.pagination import page
 
     run_id = send(api, agent)["messages"][0]["run_id"].removeprefix("run-")
