@@ -8,13 +8,14 @@ SERVE_STAMP := $(VENV)/.installed-serve
 DEV_STAMP := $(VENV)/.installed-dev
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help serve install lint format test test-fast test-e2e bench bench-start crash torture clean
+.PHONY: help serve install lint format test test-fast test-e2e bench bench-start bench-search crash torture clean
 
 help:
 	@echo "make serve      install what is missing and start the server (Ctrl-C stops it)"
 	@echo "make test       all tests: the fast tier, then real processes"
 	@echo "make test-fast  the fast tier only"
 	@echo "make bench      latency, throughput and cost (minutes, by hand); make bench-start: start time, memory"
+	@echo "make bench-search  how often a search finds the message that answers (minutes; SOUVERAINE_EMBEDDING_MODEL)"
 	@echo "make crash      kill the server at each named place of a turn and look at what is left (a minute or two)"
 	@echo "make torture    kill everything at random while clients talk: N=1000 turns, OPTIONS=\"--redis --seed 1\""
 	@echo "make lint       style, types, layers, migrations"
@@ -74,6 +75,10 @@ $(NODE_DIR)/node_modules/.installed: $(NODE_DIR)/package.json
 # The torture is left out for its minutes: `make torture`, or pytest tests/e2e/test_torture.py.
 test-e2e: $(DEV_STAMP) $(NODE_DIR)/node_modules/.installed
 	$(PYTEST) -m e2e -n 2 --dist loadfile --deselect tests/e2e/test_torture.py
+
+# With SOUVERAINE_EMBEDDING_MODEL and its provider's settings in the environment search by meaning is measured too.
+bench-search: $(DEV_STAMP)
+	$(BIN)/python -m souveraine.testing.bench.search
 
 bench: $(DEV_STAMP)
 	$(BIN)/python -m souveraine.testing.bench.load

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 PASSAGES = TextIndex("agents_passage", ("archive_id",))
 CANDIDATES = 100  # of each way of searching, before they are fused
 MAX_TEXT_MATCHES = 10_000  # passages that a list filtered by words pages through
-NEAREST = "agents.vectors.nearest_passages"  # loads numpy, so only when it is needed
+NEAREST = "agents.vectors.nearest"  # loads numpy, so only when it is needed
 WEIGHTS = Weights(text=1.0, vector=0.7)
 
 
@@ -187,7 +187,9 @@ def _nearest(
         rows = _filtered(
             Passage.objects.filter(archive__in=archive_ids, vector_model=handle), wanted
         )
-        found += import_string(NEAREST)(rows, vector, limit)
+        found += import_string(NEAREST)(
+            rows.order_by("-row").values_list("row", "vector"), vector, limit
+        )
     return sorted(found, key=lambda entry: -entry[1])[:limit]
 
 

@@ -25,10 +25,13 @@ TEXT_ONLY = Weights(text=1.0, vector=0.0)
 
 @dataclass(frozen=True)
 class Ranked:
-    """One row in the fused order; ranks count from 1, None: not found that way."""
+    """One row in the fused order; ranks count from 1, None: not found that way. `by_text` is the words' part
+    of the score.
+    """
 
     row: int
     score: float
+    by_text: float = 0.0
     text_rank: int | None = None
     vector_rank: int | None = None
 
@@ -43,6 +46,7 @@ def fuse(by_text: Scored, by_vector: Scored, weights: Weights) -> list[Ranked]:
         Ranked(
             row,
             (weights.text * text.get(row, 0.0) + weights.vector * vector.get(row, 0.0)) / total,
+            weights.text * text.get(row, 0.0) / total,
             text_ranks.get(row),
             vector_ranks.get(row),
         )

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from django.db.models import QuerySet
-
-from agents.models import Passage
 
 CHUNK = 4096  # vectors in memory at once
 MAX_SCANNED = 200_000  # the newest; above this a search by meaning alone would take seconds
 
 
-def nearest_passages(
-    passages: QuerySet[Passage], vector: bytes, limit: int
-) -> list[tuple[int, float]]:
-    """Return (row, similarity) of the nearest of the passages, best first; memory does not grow with them."""
-    rows = passages.order_by("-row").values_list("row", "vector")[:MAX_SCANNED]
-    return nearest(rows.iterator(chunk_size=CHUNK), vector, limit)
+def nearest(rows: QuerySet[Any, Any], vector: bytes, limit: int) -> list[tuple[int, float]]:
+    """Return the (row, cosine similarity) of the nearest of the first MAX_SCANNED of `rows`, which are (row, vector).
 
-
-def nearest(
-    rows: Iterable[tuple[int, bytes | memoryview | None]], vector: bytes, limit: int
-) -> list[tuple[int, float]]:
-    """Return the (row, cosine similarity) of the nearest of stored vectors; those of another length are left out."""
+    Vectors of another length are left out. Memory does not grow with their number.
+    """
     wanted = np.frombuffer(vector, dtype="<f4")
     best: list[tuple[float, int]] = []
-    iterator = iter(rows)
+    iterator = iter(rows[:MAX_SCANNED].iterator(chunk_size=CHUNK))
     while chunk := list(islice(iterator, CHUNK)):
         usable = [(row, bytes(v)) for row, v in chunk if v is not None and len(v) == len(vector)]
         if not usable:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from agents.tools.base import CORE, BuiltinTool, ToolContext, ToolError, integer, schema, text
 from agents.tools.moments import read_moment
-from conversations.models import Message
-from conversations.search import search_messages
+from conversations.search import SEARCHED_ROLES, FoundMessage, MessageQuery, Place, search_messages
+from conversations.search_signals import ASSISTANT
 
 MAX_RESULTS = 50
-SNIPPET_CHARS = 1500
+SHOWN_CHARS = 1500
 ROLES = ("user", "assistant", "tool")
 
 
-def _line(message: Message) -> str:
+def _line(found: FoundMessage) -> str:
+    message = found.message
+    is_short = len(message.text) <= SHOWN_CHARS
     shown = (
-        message.text if len(message.text) <= SNIPPET_CHARS else f"{message.text[:SNIPPET_CHARS]}…"
+        message.text if is_short else f"{message.text[:SHOWN_CHARS]}… (match: {found.snippet.text})"
     )
     return f"[{message.created_at:%Y-%m-%d %H:%M} UTC] {message.role}: {shown}"
 
@@ -33,25 +35,27 @@ def conversation_search(
     unknown = set(roles or ()) - set(ROLES)
     if unknown:
         raise ToolError(f"Unknown roles {sorted(unknown)}; choose from {list(ROLES)}.")
-    found = search_messages(
-        context.agent.pk,
-        query,
-        roles=roles,
+    wanted = MessageQuery(
+        query=query,
+        roles=roles or SEARCHED_ROLES,
         since=read_moment(start_date, "start_date") if start_date else None,
         until=read_moment(end_date, "end_date", is_end=True) if end_date else None,
         limit=limit,
+        asker=ASSISTANT,
     )
-    return "\n".join(_line(m) for m in found) or "No messages were found."
+    place = Place(context.agent.owner_id, context.agent.pk)
+    return "\n".join(_line(f) for f in search_messages(place, wanted)) or "No messages were found."
 
 
 CONVERSATION_SEARCH = BuiltinTool(
     name="conversation_search",
     description=(
-        "Search your past messages with this person by words, also those that are no longer in view. "
+        "Search your past messages with this person, also those that are no longer in view, by words or a question. "
+        'Who said it and a date ("what did the user say about tea in March 2026") are understood. '
         "Dates are inclusive; without a query the newest messages of the time range are returned."
     ),
     parameters=schema(
-        query=text("Words to look for."),
+        query=text("Words to look for, or a question."),
         roles={
             "type": "array",
             "items": {"type": "string", "enum": list(ROLES)},

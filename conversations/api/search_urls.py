@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import re_path
 
-from conversations.api import archives
+from conversations.api import archives, search
 
 ARCHIVE = r"^archives/(?P<archive_id>[^/]+)"
 AGENT_ARCHIVES = r"^agents/(?P<agent_id>[^/]+)/archives"
@@ -28,5 +28,7 @@ urlpatterns = [
     re_path(rf"{ARCHIVAL_MEMORY}/?$", archives.ArchivalMemoryView.as_view()),
     re_path(rf"{ARCHIVAL_MEMORY}/search/?$", archives.ArchivalMemorySearchView.as_view()),
     re_path(rf"{ARCHIVAL_MEMORY}/(?P<memory_id>[^/]+)/?$", archives.ArchivalPassageView.as_view()),
+    re_path(r"^messages/search/?$", search.MessageSearchView.as_view()),
+    re_path(r"^agents/messages/search/?$", search.AgentMessageSearchView.as_view()),
     re_path(r"^passages/search/?$", archives.PassageSearchView.as_view()),
 ]

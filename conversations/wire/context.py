@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 from agents.archive_selectors import count_passages
@@ -72,7 +73,7 @@ def context_overview(agent: Agent, conversation: Conversation) -> dict[str, Any]
         "num_tokens_functions_definitions": tokens["functions_definitions"],
         "functions_definitions": functions,
         "num_tokens_messages": tokens["messages"],
-        "messages": [_row(row, agent) for row in rows],
+        "messages": [stored_message(row, agent.owner_id) for row in rows],
     }
 
 
@@ -89,7 +90,7 @@ def _function(tool: Tool) -> dict[str, Any]:
     }
 
 
-def _row(message: Message, agent: Agent) -> dict[str, Any]:
+def stored_message(message: Message, owner_id: uuid.UUID) -> dict[str, Any]:
     """Return Letta's stored Message, which differs from its frames."""
     returned = {
         "tool_call_id": message.tool_call_id,
@@ -108,8 +109,8 @@ def _row(message: Message, agent: Agent) -> dict[str, Any]:
         for call in message.tool_calls
     ]
     return {
-        "created_by_id": user_id(agent.owner_id),
-        "last_updated_by_id": user_id(agent.owner_id),
+        "created_by_id": user_id(owner_id),
+        "last_updated_by_id": user_id(owner_id),
         "created_at": moment(message.created_at),
         "updated_at": None,
         "id": ids.make(ids.MESSAGE, message.id),

@@ -149,6 +149,15 @@ ROUTES: dict[str, list[Route]] = {
     r"^agents/(?P<agent_id>[^/]+)/archival-memory/(?P<memory_id>[^/]+)/?$": [
         Route("DELETE", "agents/{agent}/archival-memory/{passage}", expected=404)
     ],
+    r"^messages/search/?$": [
+        Route("POST", "messages/search", {"query": "Hello"}, stranger="empty"),
+        Route("POST", "messages/search", {"query": "Hello", "conversation_id": "{conversation}"}),
+        Route("POST", "messages/search", {"query": "Hello", "agent_id": "{agent}"}),
+    ],
+    r"^agents/messages/search/?$": [
+        Route("POST", "agents/messages/search", {"query": "Hello"}, stranger="empty"),
+        Route("POST", "agents/messages/search", {"agent_id": "{agent}"}),
+    ],
     r"^passages/search/?$": [
         Route("POST", "passages/search", {"query": "fact"}, stranger="empty"),
         Route("POST", "passages/search", {"query": "fact", "agent_id": "{agent}"}),
