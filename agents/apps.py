@@ -19,8 +19,19 @@ class AgentsConfig(AppConfig):
     name = "agents"
 
     def ready(self) -> None:
-        from agents.tools import archival, elsewhere, files, memory, web  # noqa: PLC0415  models load after apps
+        from agents.jobs import kinds  # noqa: PLC0415  models load after apps
+        from agents.services.files import KIND as READ_FILE  # noqa: PLC0415
+        from agents.tools import (  # noqa: PLC0415
+            archival,
+            elsewhere,
+            files,
+            folders,
+            memory,
+            web,
+        )
         from agents.tools.registry import register  # noqa: PLC0415
 
-        register(*memory.TOOLS, *archival.TOOLS, *files.TOOLS, *web.TOOLS, *elsewhere.TOOLS)
+        for group in (memory, archival, files, folders, web, elsewhere):
+            register(*group.TOOLS)
+        kinds.register(READ_FILE)
         post_migrate.connect(_store_tools, sender=self)

@@ -51,8 +51,8 @@ class FoundPassage:
 
 
 def archives_of(actor: Actor) -> QuerySet[Archive]:
-    """Return the archives that the actor may use."""
-    return Archive.objects.filter(owner=actor.user)
+    """Return the archives that the actor may use; those of folders are seen as folders only."""
+    return Archive.objects.filter(owner=actor.user, folder__isnull=True)
 
 
 def get_archive(actor: Actor, archive_id: uuid.UUID) -> Archive:
@@ -100,7 +100,9 @@ def archives_of_agent(agent: Agent) -> list[Archive]:
 
 def passages_in(archives: Sequence[Archive]) -> QuerySet[Passage]:
     """Return the passages of the archives."""
-    return Passage.objects.filter(archive__in=[a.pk for a in archives]).select_related("archive")
+    return Passage.objects.filter(archive__in=[a.pk for a in archives]).select_related(
+        "archive", "file__folder"
+    )
 
 
 def get_passage(archives: Sequence[Archive], passage_id: uuid.UUID) -> Passage:
@@ -155,7 +157,9 @@ def search_passages(archives: Sequence[Archive], wanted: PassageQuery) -> list[F
     by_text = [(h.row, h.score) for h in PASSAGES.best(words, scope, _conditions(wanted), wide)]
     by_vector = _nearest(archives, wanted, wide)
     ranked = fuse(by_text, by_vector, WEIGHTS if by_vector else TEXT_ONLY)[: wanted.limit]
-    found = Passage.objects.select_related("archive").in_bulk([r.row for r in ranked])
+    found = Passage.objects.select_related("archive", "file__folder").in_bulk(
+        [r.row for r in ranked]
+    )
     return [_found(found[r.row], r) for r in ranked if r.row in found]
 
 

@@ -17,6 +17,7 @@ SouveraineError
 │   └── ConcurrentUpdate       somebody else wrote first
 ├── Expired 410
 ├── PayloadTooLarge 413
+├── UnsupportedMediaType 415
 ├── Unavailable 503            database, Redis or another part is missing
 └── ProviderError              the model's provider failed (`error_type`, status by type)
 """
@@ -192,6 +193,11 @@ class Expired(SouveraineError):
 class PayloadTooLarge(SouveraineError):
     code = "PAYLOAD_TOO_LARGE"
     http_status = 413
+
+
+class UnsupportedMediaType(SouveraineError):
+    code = "UNSUPPORTED_MEDIA_TYPE"
+    http_status = 415
 
 
 class Unavailable(SouveraineError):

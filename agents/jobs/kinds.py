@@ -18,6 +18,9 @@ class JobContext(Protocol):
     def progress(self, done: int, total: int) -> None:
         """Tell how far the job is, between steps: ends the handler when it was cancelled or has lost its lease."""
 
+    def hold(self) -> None:
+        """Lock the job inside the caller's transaction, so that what it writes is written by one worker only."""
+
 
 @dataclass(frozen=True)
 class JobKind:

@@ -44,6 +44,11 @@ class RunningJob:
         if not jobs.renew(self.job, done=done, total=total):
             raise JobStopped
 
+    def hold(self) -> None:
+        """See `JobContext`. Raises JobStopped."""
+        if not jobs.lock_held(self.job):
+            raise JobStopped
+
 
 def work(job_id: uuid.UUID) -> None:
     """Run the job, then others that wait. Returns at once when this worker has enough of them already."""
@@ -84,7 +89,7 @@ def run(job: Job) -> None:
         else:
             jobs.give_back(job, reason, RETRY_AFTER * job.attempts)
     except SouveraineError as exc:
-        jobs.fail(job, exc.text)
+        jobs.fail(job, exc.message)
 
 
 def _run(kind: JobKind, context: RunningJob) -> None:

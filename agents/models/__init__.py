@@ -6,6 +6,14 @@ from agents.models.agent import Agent, AgentSecret, AgentTag, default_souveraine
 from agents.models.approval import RememberedDecision
 from agents.models.archive import AgentArchive, Archive, Passage, PassageTag
 from agents.models.block import AgentBlock, Block
+from agents.models.folder import (
+    AgentFile,
+    AgentFolder,
+    File,
+    FileContent,
+    FileStatus,
+    Folder,
+)
 from agents.models.group import Group, GroupAgent
 from agents.models.identity import Identity
 from agents.models.job import Job, JobStatus
@@ -16,12 +24,18 @@ __all__ = [
     "Agent",
     "AgentArchive",
     "AgentBlock",
+    "AgentFile",
+    "AgentFolder",
     "AgentSecret",
     "AgentTag",
     "AgentTool",
     "ApiKey",
     "Archive",
     "Block",
+    "File",
+    "FileContent",
+    "FileStatus",
+    "Folder",
     "Group",
     "GroupAgent",
     "Identity",

@@ -52,6 +52,9 @@ class Agent(models.Model):
     last_run_duration_ms = models.BigIntegerField(null=True, blank=True)
     last_stop_reason = models.CharField(max_length=60, null=True, blank=True)  # noqa: DJ001
     hidden = models.BooleanField(null=True, blank=True)
+    folder_count = models.PositiveIntegerField(
+        default=0
+    )  # without folders a turn asks for no files
 
     class Meta:
         indexes = [

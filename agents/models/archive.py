@@ -59,7 +59,7 @@ class AgentArchive(models.Model):
 
 
 class Passage(models.Model):
-    """One text of an archive. `row` is its place in the full text index.
+    """One text of an archive. `row` is its place in the full text index, `file` what it is a part of.
 
     `vector` holds little-endian float32 of unit length, made by the model `vector_model`; null as long as
     there is none. `tags` are in the order given; `PassageTag` has them for the search.
@@ -68,6 +68,9 @@ class Passage(models.Model):
     row = models.BigAutoField(primary_key=True)
     id = models.UUIDField(unique=True, default=uuid.uuid4, editable=False)
     archive = models.ForeignKey(Archive, on_delete=models.CASCADE, related_name="passages")
+    file = models.ForeignKey(
+        "File", on_delete=models.CASCADE, null=True, blank=True, related_name="passages"
+    )
     created_by = models.UUIDField(null=True)
     created_at = models.DateTimeField(default=timezone.now)
     updated_at = models.DateTimeField(default=timezone.now)

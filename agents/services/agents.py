@@ -26,6 +26,7 @@ from agents.services import memory
 from agents.services.approvals import with_default_rules
 from agents.services.archives import delete_own_archive
 from agents.services.blocks import check_put, put_block, replace_blocks
+from agents.services.folders import find_folders, replace_folders
 from agents.services.identities import find_identities
 from agents.services.portable import write_agent_json
 from agents.tools.registry import BASE_TOOLS
@@ -209,6 +210,7 @@ def update_agent(actor: Actor, agent: Agent, data: dict[str, Any]) -> Agent:
         else None
     )
     blocks = find_blocks(actor, data["block_ids"]) if _has(data, "block_ids") else None
+    folders = find_folders(actor, data)
     for item in data.get("memory_blocks") or []:
         check_put(actor, agent, item)
     people = find_identities(actor, data["identity_ids"]) if _has(data, "identity_ids") else None
@@ -231,6 +233,8 @@ def update_agent(actor: Actor, agent: Agent, data: dict[str, Any]) -> Agent:
             locked.identities.set(people)
     if blocks is not None:
         replace_blocks(locked, blocks)
+    if folders is not None:
+        replace_folders(actor, locked, folders)
     for item in data.get("memory_blocks") or []:
         put_block(actor, locked, item)
     memory.sync_blocks(locked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from agents.actor import Actor
 from agents.archive_selectors import archives_of_agent
-from agents.models import Agent, AgentArchive, Archive, Passage, PassageTag
+from agents.models import Agent, AgentArchive, Archive, File, Passage, PassageTag
 from agents.providers import embeddings
 from souveraine.errors import NotFound, SouveraineError
 
@@ -32,6 +32,7 @@ class NewPassage:
     tags: Sequence[str] | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     created_at: datetime | None = None
+    file: File | None = None
 
 
 def create_archive(actor: Actor, data: dict[str, Any]) -> Archive:
@@ -129,16 +130,24 @@ def _config_of_agent(agent: Agent) -> dict[str, Any] | None:
     return None
 
 
-def insert_passages(actor: Actor, archive: Archive, new: Sequence[NewPassage]) -> list[Passage]:
+def insert_passages(
+    actor: Actor,
+    archive: Archive,
+    new: Sequence[NewPassage],
+    *,
+    guard: Callable[[], None] = lambda: None,
+) -> list[Passage]:
     """Insert passages, all or none; with vectors when the archive's model gives them in time.
 
-    What has none yet is embedded by a worker later. Raises NotFound when the archive has gone meanwhile.
+    What has none yet is embedded by a worker later. `guard` may refuse inside the transaction.
+    Raises NotFound when the archive has gone meanwhile.
     """
     vectors = _vectors(archive, [entry.text for entry in new])
     now = timezone.now()
     passages = [
         Passage(
             archive=archive,
+            file=entry.file,
             created_by=actor.user_id,
             created_at=entry.created_at or now,
             updated_at=now,
@@ -151,6 +160,7 @@ def insert_passages(actor: Actor, archive: Archive, new: Sequence[NewPassage]) -
         for entry, vector in zip(new, vectors, strict=True)
     ]
     with transaction.atomic():
+        guard()
         if not Archive.objects.select_for_update().filter(pk=archive.pk).exists():
             raise NotFound(f"Archive with id 'archive-{archive.pk}' not found")
         Passage.objects.bulk_create(passages)

@@ -34,6 +34,7 @@ from agents.services.agents import (
 )
 from agents.services.approvals import with_default_rules
 from agents.services.blocks import attach_block, new_block
+from agents.services.folders import attach_folder, find_folders
 from agents.services.identities import find_identities
 from agents.services.portable import write_agent_json
 from memfs import SYSTEM_AUTHOR, label_to_path, render_block_file
@@ -69,12 +70,16 @@ def create_agent(actor: Actor, data: dict[str, Any]) -> Agent:
     model = choose_model(data)
     tools = find_tools(actor, data, base=data.get("include_base_tools", True))
     attached = find_blocks(actor, data.get("block_ids") or [])
+    folders = find_folders(actor, data) or []
     draft = draft_agent(actor, data, model, tools, attached)
     with discarded_on_failure([draft]), transaction.atomic():
         save_draft(draft)
     for block in attached:
         attach_block(draft.agent, block)
-    return draft.agent
+    agent = draft.agent
+    for each in folders:
+        agent = attach_folder(actor, agent, each)
+    return agent
 
 
 def draft_agent(

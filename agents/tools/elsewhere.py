@@ -8,7 +8,6 @@ from typing import Any
 from agents.tools.base import (
     BUILTIN,
     CORE,
-    FILES,
     BuiltinTool,
     ToolContext,
     ToolError,
@@ -22,7 +21,6 @@ MEMORY, MULTI_AGENT, VOICE = (
     "letta_voice_sleeptime_core",
 )
 ANSWER = "Nothing was sent: write your answer as plain text, it goes to the person directly."
-FOLDERS = "Files and folders are not available on this server yet. Use read_file for files of your own memory."
 AGENTS = "Messages between agents are not available on this server yet. Tell the person what you would have asked."
 CODE = (
     "Running code is not available: it needs the tool sandbox, which this server does not have yet."
@@ -50,7 +48,6 @@ def _tool(name: str, kind: str, reason: str, does: str, **arguments: str) -> Bui
     )
 
 
-_QUERY = "What to search for."
 _CODE = "The code to run."
 _MESSAGE = "The message to send."
 TOOLS = (
@@ -66,9 +63,6 @@ TOOLS = (
     ),
     _tool("run_code", BUILTIN, CODE, "Run code.", code=_CODE, language="Its language."),
     _tool("run_code_with_tools", BUILTIN, CODE, "Run code that may call tools.", code=_CODE),
-    _tool("open_files", FILES, FOLDERS, "Open files of attached folders.", file_name="The file."),
-    _tool("grep_files", FILES, FOLDERS, "Search files by a pattern.", pattern="The pattern."),
-    _tool("semantic_search_files", FILES, FOLDERS, "Search files by meaning.", query=_QUERY),
     _tool(
         "send_message_to_agent_async",
         MULTI_AGENT,

@@ -140,6 +140,8 @@ class AgentFields(Body):
     tools: list[ShortText] | None = None
     tool_ids: list[ShortText] | None = None
     block_ids: list[ShortText] | None = None
+    folder_ids: Annotated[list[ShortText], Field(max_length=100)] | None = None
+    source_ids: Annotated[list[ShortText], Field(max_length=100)] | None = None
     tags: list[ShortText] | None = None
     metadata: JSONObject | None = None
     secrets: dict[str, str] | None = None

@@ -11,6 +11,7 @@ import json
 from django.db import transaction
 from django.utils import timezone
 
+from agents.files.directories import directories_text
 from agents.models import Agent, Block
 from agents.selectors import attached_blocks, isolated_copies
 from agents.services.memory import has_git_memory
@@ -39,22 +40,27 @@ def visible_blocks(agent: Agent, conversation: Conversation) -> list[Block]:
     return blocks
 
 
-def _fingerprint(agent: Agent, blocks: list[Block]) -> str:
-    parts = [
+def _fingerprint(agent: Agent, blocks: list[Block], directories: str) -> str:
+    parts: list[object] = [
         agent.system,
         [(b.label, b.value, b.description, b.limit, b.read_only) for b in blocks],
     ]
+    if directories:
+        parts.append(directories)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def compile_system(agent: Agent, conversation: Conversation, blocks: list[Block]) -> str:
+def compile_system(
+    agent: Agent, conversation: Conversation, blocks: list[Block], directories: str
+) -> str:
     """Return the whole system prompt as the model gets it."""
     conversation_name = "default" if conversation.is_default else f"conv-{conversation.pk}"
     stamp = timezone.now().strftime("%Y-%m-%d %I:%M:%S %p UTC%z")
     rendered = "\n".join(_block_text(b) for b in blocks)
+    files = f"{directories}\n\n" if directories else ""
     return (
         f"{agent.system}\n\n<memory_blocks>\nThese memory blocks are in view in every turn:\n\n{rendered}\n"
-        f"</memory_blocks>\n\n<memory_metadata>\n- AGENT_ID: agent-{agent.pk}\n"
+        f"</memory_blocks>\n\n{files}<memory_metadata>\n- AGENT_ID: agent-{agent.pk}\n"
         f"- CONVERSATION_ID: {conversation_name}\n- System prompt last recompiled: {stamp}\n"
         f"- {conversation.message_count} previous messages between you and the user are stored in recall memory\n"
         "</memory_metadata>"
@@ -74,7 +80,7 @@ def is_current(conversation: Conversation) -> bool:
     """Tell whether the stored system message was compiled from the present ingredients."""
     agent = conversation.agent
     blocks = visible_blocks(agent, conversation)
-    return _fingerprint(agent, blocks) == conversation.system_fingerprint
+    return _fingerprint(agent, blocks, directories_text(agent)) == conversation.system_fingerprint
 
 
 def stored_system(conversation: Conversation) -> str:
@@ -88,7 +94,8 @@ def system_text(conversation: Conversation) -> str:
     if is_current(conversation):
         return stored_system(conversation)
     agent = conversation.agent
-    return compile_system(agent, conversation, visible_blocks(agent, conversation))
+    blocks = visible_blocks(agent, conversation)
+    return compile_system(agent, conversation, blocks, directories_text(agent))
 
 
 def recompile_system(conversation: Conversation, *, is_dry_run: bool, is_forced: bool) -> str:
@@ -98,7 +105,8 @@ def recompile_system(conversation: Conversation, *, is_dry_run: bool, is_forced:
     """
     agent = conversation.agent
     if is_dry_run and is_forced:
-        return compile_system(agent, conversation, visible_blocks(agent, conversation))
+        blocks = visible_blocks(agent, conversation)
+        return compile_system(agent, conversation, blocks, directories_text(agent))
     if is_dry_run:
         return system_text(conversation)
     with transaction.atomic():
@@ -118,10 +126,11 @@ def ensure_system_message(conversation: Conversation, *, force: bool = False) ->
     """
     agent = conversation.agent
     blocks = visible_blocks(agent, conversation)
-    fingerprint = _fingerprint(agent, blocks)
+    directories = directories_text(agent)
+    fingerprint = _fingerprint(agent, blocks, directories)
     if fingerprint == conversation.system_fingerprint and not force:
         return
-    text = compile_system(agent, conversation, blocks)
+    text = compile_system(agent, conversation, blocks, directories)
     updated = Message.objects.filter(conversation=conversation, sequence=SYSTEM_SEQUENCE).update(
         text=text
     )

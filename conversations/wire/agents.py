@@ -9,9 +9,21 @@ from typing import Any
 from django.db.models import F
 
 from agents.actor import Actor
-from agents.models import Agent, AgentSecret, AgentTag, AgentTool, Block, Group, Identity, Tool
+from agents.folder_selectors import open_files_of, view_limit_chars
+from agents.models import (
+    Agent,
+    AgentFolder,
+    AgentSecret,
+    AgentTag,
+    AgentTool,
+    Block,
+    Group,
+    Identity,
+    Tool,
+)
 from conversations.models import Conversation
 from conversations.selectors import agent_message_ids, pending_messages
+from conversations.wire.folders import file_block_state, folder_state
 from conversations.wire.frames import approval_request
 from conversations.wire.groups import group_states, identity_states
 from conversations.wire.states import (
@@ -89,6 +101,22 @@ def _secrets(actor: Actor, agents: Sequence[Agent]) -> dict[Any, list[dict[str, 
     return found
 
 
+def _folders(agents: Sequence[Agent]) -> dict[Any, list[dict[str, Any]]]:
+    """Return the wire form of each agent's folders; no query when none has one."""
+    found: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    having = [agent.pk for agent in agents if agent.folder_count]
+    if having:
+        rows = AgentFolder.objects.filter(agent__in=having).select_related("folder__archive")
+        for row in rows.order_by("pk"):
+            found[row.agent_id].append(folder_state(row.folder))
+    return found
+
+
+def _file_blocks(agent: Agent) -> list[dict[str, Any]]:
+    limit = view_limit_chars(agent)
+    return [file_block_state(row, limit) for row in open_files_of(agent)]
+
+
 def _pending(agents: Sequence[Agent]) -> dict[Any, dict[str, Any] | None]:
     """Return what waits for a client in each agent's default conversation."""
     waiting = Conversation.objects.filter(
@@ -155,6 +183,7 @@ def agent_states(
     pending = _pending(agents) if "pending_approval" in wanted else {}
     people = _identities(agents) if "identities" in wanted else {}
     groups = _groups(agents) if "managed_group" in wanted else {}
+    folders = _folders(agents) if "sources" in wanted else {}
     states = []
     for agent in agents:
         state = agent_state(
@@ -168,6 +197,8 @@ def agent_states(
             pending_approval=pending.get(agent.pk),
             identities=people.get(agent.pk, []),
             group=groups.get(agent.pk),
+            folders=folders.get(agent.pk, []),
+            file_blocks=_file_blocks(agent) if with_context else [],
         )
         states.append(state)
     return states

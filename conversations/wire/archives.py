@@ -8,6 +8,7 @@ from agents.archive_selectors import FoundPassage
 from agents.models import Archive, Passage
 from agents.providers import embeddings
 from agents.providers.base import EmbeddingModel
+from agents.services.open_files import file_label
 from conversations.wire.states import ORGANIZATION_ID, moment, user_id
 from souveraine import ids
 
@@ -58,10 +59,10 @@ def passage_state(passage: Passage) -> JSON:
         "updated_at": moment(passage.updated_at),
         "is_deleted": False,
         "organization_id": ORGANIZATION_ID,
-        "archive_id": ids.make(ids.ARCHIVE, passage.archive_id),
-        "source_id": None,
-        "file_id": None,
-        "file_name": None,
+        "archive_id": None if passage.file else ids.make(ids.ARCHIVE, passage.archive_id),
+        "source_id": ids.make(ids.FOLDER, passage.file.folder_id) if passage.file else None,
+        "file_id": ids.make(ids.FILE, passage.file_id),
+        "file_name": file_label(passage.file) if passage.file else None,
         "metadata": passage.metadata,
         "tags": passage.tags,
         "id": ids.make(ids.PASSAGE, passage.id),

@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 from agents.archive_selectors import count_passages
+from agents.files.directories import directories_text
 from agents.models import Agent, Tool
 from agents.providers import registry
 from agents.providers.capabilities import fit
@@ -34,6 +35,8 @@ def context_overview(agent: Agent, conversation: Conversation) -> dict[str, Any]
     calibration = Calibration.load(conversation.calibration, handle)
     system = system_text(conversation)
     core, _, facts = system.removeprefix(agent.system).rpartition(METADATA)
+    directories = directories_text(agent)
+    core = core.replace(directories, "") if directories else core
     core, facts = core.strip(), f"{METADATA}{facts}".strip()
     functions = [_function(tool) for tool in tools] if fitted.uses_tools else []
     window = load_window(conversation)
@@ -42,6 +45,7 @@ def context_overview(agent: Agent, conversation: Conversation) -> dict[str, Any]
         "system": calibration.tokens(estimate_text_tokens(agent.system)),
         "core_memory": calibration.tokens(estimate_text_tokens(core)),
         "external_memory_summary": calibration.tokens(estimate_text_tokens(facts)),
+        "directories": calibration.tokens(estimate_text_tokens(directories)) if directories else 0,
         "functions_definitions": calibration.tokens(estimate_text_tokens(functions))
         if functions
         else 0,
@@ -66,8 +70,8 @@ def context_overview(agent: Agent, conversation: Conversation) -> dict[str, Any]
         "memory_filesystem": None,
         "num_tokens_tool_usage_rules": 0,
         "tool_usage_rules": None,
-        "num_tokens_directories": 0,
-        "directories": None,
+        "num_tokens_directories": tokens["directories"],
+        "directories": directories or None,
         "num_tokens_summary_memory": tokens["summary_memory"],
         "summary_memory": summary,
         "num_tokens_functions_definitions": tokens["functions_definitions"],

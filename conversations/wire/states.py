@@ -7,6 +7,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
+from agents.folder_selectors import max_files_open, view_limit_chars
 from agents.models import Agent, AgentSecret, Block, RememberedDecision, Tool, User
 from agents.services.agents import SLEEPTIME
 from agents.services.portable import seed_blocks
@@ -176,6 +177,8 @@ def agent_state(
     pending_approval: dict[str, Any] | None = None,
     identities: Collection[dict[str, Any]] = (),
     group: dict[str, Any] | None = None,
+    folders: Collection[dict[str, Any]] = (),
+    file_blocks: Collection[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return AgentState in the old server's key order, then the seed's keys (K21, K22)."""
     config = agent.config
@@ -200,10 +203,10 @@ def agent_state(
         "response_format": config.get("response_format"),
         "description": agent.description,
         "metadata": agent.metadata,
-        "memory": _memory_state(agent, block_states),
+        "memory": _memory_state(agent, block_states, file_blocks),
         "blocks": block_states,
         "tools": list(tools),
-        "sources": [],
+        "sources": list(folders),
         "tags": list(tags),
         "tool_exec_environment_variables": list(secrets),
         "secrets": list(secrets),
@@ -223,8 +226,8 @@ def agent_state(
         "last_run_duration_ms": agent.last_run_duration_ms,
         "last_stop_reason": agent.last_stop_reason,
         "timezone": config.get("timezone") or "UTC",
-        "max_files_open": config.get("max_files_open") or 10,
-        "per_file_view_window_char_limit": config.get("per_file_view_window_char_limit") or 25_000,
+        "max_files_open": max_files_open(agent),
+        "per_file_view_window_char_limit": view_limit_chars(agent),
         "hidden": agent.hidden,
         "memory_blocks": seed_blocks(list(blocks)),
         "_souveraine": {**agent.souveraine, **counters},
@@ -239,12 +242,14 @@ def _sleeptime(agent: Agent) -> bool | None:
     return any(agent.souveraine.get(name, False) for name in SLEEPTIME)
 
 
-def _memory_state(agent: Agent, block_states: list[dict[str, Any]]) -> dict[str, Any]:
+def _memory_state(
+    agent: Agent, block_states: list[dict[str, Any]], file_blocks: Collection[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "agent_type": agent.agent_type,
         "git_enabled": agent.git_enabled,
         "blocks": block_states,
-        "file_blocks": [],
+        "file_blocks": list(file_blocks),
         "prompt_template": "",
         "auto_commit": agent.auto_commit,
         "context_window": agent.context_window,

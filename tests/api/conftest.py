@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from agents.models import Job, User
+from agents.models import File, Job, User
 from tests.api.routes import SOURCE, World
 from tests.conftest import Api
 
@@ -24,6 +24,14 @@ def world(api: Api, agent: dict[str, Any]) -> World:
     free = api.post("/v1/blocks", {"label": "project", "value": "P1"}).json()
     archive = api.post("/v1/archives", {"name": "facts"}).json()
     passage = api.post(f"/v1/archives/{archive['id']}/passages", {"text": "A fact."}).json()
+    folder = api.post("/v1/folders", {"name": "manuals"}).json()
+    file = File.objects.create(
+        folder_id=folder["id"].removeprefix("source-"),
+        name="a.txt",
+        original_name="a.txt",
+        media_type="text/plain",
+        size_bytes=1,
+    )
     job = Job.objects.create(
         owner_id=User.FIRST_ID, kind="nothing", due_at=timezone.now() + timedelta(days=1)
     )
@@ -45,4 +53,6 @@ def world(api: Api, agent: dict[str, Any]) -> World:
         job=f"job-{job.pk}",
         identity=identity["id"],
         group=group["id"],
+        folder=folder["id"],
+        file=f"file-{file.pk}",
     )

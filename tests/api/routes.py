@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from conversations.api.urls import urlpatterns
@@ -47,6 +47,8 @@ class World:
     job: str
     identity: str
     group: str
+    folder: str
+    file: str
 
     def fill(self, path: str) -> str:
         return path.format(**vars(self))
@@ -329,6 +331,65 @@ ROUTES: dict[str, list[Route]] = {
         Route("GET", "tools/{custom_tool}"),
         Route("PATCH", "tools/{custom_tool}", {"tags": ["mine"]}),
         Route("DELETE", "tools/{custom_tool}"),
+    ],
+}
+
+_FOLDERS: dict[str, list[Route]] = {
+    r"^folders/?$": [
+        Route("GET", "folders", stranger="empty"),
+        Route("POST", "folders", {"name": "own"}, stranger="own"),
+    ],
+    r"^folders/count/?$": [Route("GET", "folders/count", stranger="own")],
+    r"^folders/metadata/?$": [Route("GET", "folders/metadata", stranger="own")],
+    r"^folders/name/(?P<folder_name>.+?)/?$": [Route("GET", "folders/name/manuals")],
+    r"^folders/(?P<folder_id>[^/]+)/agents/?$": [Route("GET", "folders/{folder}/agents")],
+    r"^folders/(?P<folder_id>[^/]+)/files/?$": [Route("GET", "folders/{folder}/files")],
+    r"^folders/(?P<folder_id>[^/]+)/files/(?P<file_id>[^/]+)/?$": [
+        Route("GET", "folders/{folder}/files/{file}")
+    ],
+    r"^folders/(?P<folder_id>[^/]+)/passages/?$": [Route("GET", "folders/{folder}/passages")],
+    r"^folders/(?P<folder_id>[^/]+)/upload/?$": [
+        Route("POST", "folders/{folder}/upload", expected=422)
+    ],
+    r"^folders/(?P<folder_id>[^/]+)/?$": [
+        Route("GET", "folders/{folder}"),
+        Route("PATCH", "folders/{folder}", {"description": "stolen"}),
+        Route("DELETE", "folders/{folder}"),
+    ],
+    r"^folders/(?P<folder_id>[^/]+)/(?P<file_id>[^/]+)/?$": [
+        Route("DELETE", "folders/{folder}/{file}")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/folders/?$": [Route("GET", "agents/{agent}/folders")],
+    r"^agents/(?P<agent_id>[^/]+)/folders/attach/(?P<folder_id>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/folders/attach/{folder}")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/folders/detach/(?P<folder_id>[^/]+)/?$": [
+        Route("PATCH", "agents/{agent}/folders/detach/{folder}")
+    ],
+}
+ROUTES |= _FOLDERS
+ROUTES |= {
+    pattern.replace("folders", "sources"): [
+        replace(
+            route,
+            path=route.path.replace("folders", "sources"),
+            stranger="own" if route.path == "folders" else route.stranger,
+            body=route.body and {"name": "another"} if route.method == "POST" else route.body,
+        )
+        for route in routes
+    ]
+    for pattern, routes in _FOLDERS.items()
+}
+ROUTES |= {
+    r"^agents/(?P<agent_id>[^/]+)/files/?$": [Route("GET", "agents/{agent}/files")],
+    r"^agents/(?P<agent_id>[^/]+)/files/close-all/?$": [
+        Route("PATCH", "agents/{agent}/files/close-all")
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/files/(?P<file_id>[^/]+)/open/?$": [
+        Route("PATCH", "agents/{agent}/files/{file}/open", expected=404)
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/files/(?P<file_id>[^/]+)/close/?$": [
+        Route("PATCH", "agents/{agent}/files/{file}/close", expected=404)
     ],
 }
 

@@ -28,7 +28,7 @@ def snapshot() -> list[Any]:
     return [*counts, names, sorted(Block.objects.values_list("label", "value", "limit"))]
 
 
-NO_JSON = re.compile("attach|detach|^jobs/|^agents/import$")
+NO_JSON = re.compile("attach|detach|^jobs/|^agents/import$|/upload$|/files/")
 OWN_LIMITS = ("agents/import",)  # they take files
 
 
@@ -114,6 +114,8 @@ def idle_world(idle_api: Api) -> World:
         job=f"job-{NO_ID}",
         identity=idle_api.post("/v1/identities", {**PERSON, "identifier_key": "w"}).json()["id"],
         group=idle_api.post("/v1/groups", {"agent_ids": [], "description": "d"}).json()["id"],
+        folder=f"source-{NO_ID}",
+        file=f"file-{NO_ID}",
     )
 
 

@@ -1,0 +1,1 @@
+"""Uploaded files: bytes (`store`), text (`extract`, `pdf`), its pieces (`chunks`), and how it is shown (`view`)."""

@@ -1,0 +1,63 @@
+"""The part of the system prompt that shows an agent its folders and what it has open, in Letta's form."""
+
+from __future__ import annotations
+
+import uuid
+
+from agents.folder_selectors import (
+    files_of_agent,
+    folders_of_agent,
+    max_files_open,
+    open_files_of,
+    view_limit_chars,
+)
+from agents.models import Agent, AgentFile, Folder
+from agents.services.open_files import file_label
+
+CLOSED_SHOWN = 100  # names of closed files in one prompt: a large folder must not fill the window
+
+
+def directories_text(agent: Agent) -> str:
+    """Return the `<directories>` of an agent; "" without folders, which costs no query."""
+    folders = folders_of_agent(agent)
+    if not folders:
+        return ""
+    open_rows = open_files_of(agent)[: max_files_open(agent)]
+    closed = files_of_agent(agent).exclude(pk__in=[row.pk for row in open_rows])
+    names = list(closed.defer("visible_content").order_by("file__name", "pk")[: CLOSED_SHOWN + 1])
+    rows: dict[uuid.UUID, list[AgentFile]] = {folder.pk: [] for folder in folders}
+    for row in [*open_rows, *names[:CLOSED_SHOWN]]:
+        rows.setdefault(row.file.folder_id, []).append(row)
+    shown = {row.pk for row in open_rows}
+    limits = (
+        f"<file_limits>\n- current_files_open={len(open_rows)}\n"
+        f"- max_files_open={max_files_open(agent)}\n</file_limits>\n\n"
+    )
+    parts = [_directory(folder, rows[folder.pk], shown, agent) for folder in folders]
+    more = (
+        "More files are closed and not listed here; find them with grep_files or semantic_search_files.\n"
+        if len(names) > CLOSED_SHOWN
+        else ""
+    )
+    return f"<directories>\n{limits}{''.join(parts)}{more}</directories>"
+
+
+def _directory(folder: Folder, rows: list[AgentFile], shown: set[uuid.UUID], agent: Agent) -> str:
+    description = f"<description>{folder.description}</description>\n" if folder.description else ""
+    instructions = (
+        f"<instructions>{folder.instructions}</instructions>\n" if folder.instructions else ""
+    )
+    limit = view_limit_chars(agent)
+    files = "".join(_file(row, row.pk in shown, limit) for row in rows)
+    return f'<directory name="{folder.name}">\n{description}{instructions}{files}</directory>\n'
+
+
+def _file(row: AgentFile, is_open: bool, limit_chars: int) -> str:
+    if not is_open:
+        return f'<file status="closed" name="{file_label(row.file)}"/>\n'
+    value = (row.visible_content or "")[:limit_chars]
+    return (
+        f'<file status="open" name="{file_label(row.file)}">\n<metadata>\n- read_only=true\n'
+        f"- chars_current={len(value)}\n- chars_limit={limit_chars}\n</metadata>\n"
+        f"<value>\n{value}\n</value>\n</file>\n"
+    )
