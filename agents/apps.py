@@ -19,7 +19,7 @@ class AgentsConfig(AppConfig):
     name = "agents"
 
     def ready(self) -> None:
-        from agents.jobs import kinds  # noqa: PLC0415  models load after apps
+        from agents.jobs import embedding, kinds  # noqa: PLC0415  models load after apps
         from agents.services.files import KIND as READ_FILE  # noqa: PLC0415
         from agents.tools import (  # noqa: PLC0415
             archival,
@@ -33,5 +33,5 @@ class AgentsConfig(AppConfig):
 
         for group in (memory, archival, files, folders, web, elsewhere):
             register(*group.TOOLS)
-        kinds.register(READ_FILE)
+        kinds.register(READ_FILE, embedding.KIND)
         post_migrate.connect(_store_tools, sender=self)

@@ -17,6 +17,7 @@ from agents.actor import Actor
 from agents.archive_selectors import archives_of_agent
 from agents.models import Agent, AgentArchive, Archive, File, Passage, PassageTag
 from agents.providers import embeddings
+from agents.services.embedding import ask_for_vectors
 from souveraine.errors import NotFound, SouveraineError
 
 logger = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ def insert_passages(
 ) -> list[Passage]:
     """Insert passages, all or none; with vectors when the archive's model gives them in time.
 
-    What has none yet is embedded by a worker later. `guard` may refuse inside the transaction.
+    What has none yet is embedded by a job. `guard` may refuse inside the transaction.
     Raises NotFound when the archive has gone meanwhile.
     """
     vectors = _vectors(archive, [entry.text for entry in new])
@@ -161,7 +162,13 @@ def insert_passages(
     ]
     with transaction.atomic():
         guard()
-        if not Archive.objects.select_for_update().filter(pk=archive.pk).exists():
+        now_embedding = (
+            Archive.objects.select_for_update()
+            .filter(pk=archive.pk)
+            .values_list("embedding", flat=True)
+            .first()
+        )
+        if now_embedding is None:
             raise NotFound(f"Archive with id 'archive-{archive.pk}' not found")
         Passage.objects.bulk_create(passages)
         PassageTag.objects.bulk_create(
@@ -169,6 +176,8 @@ def insert_passages(
             for passage in passages
             for tag in passage.tags or ()
         )
+        if now_embedding and (None in vectors or now_embedding != archive.embedding):
+            ask_for_vectors(actor, archive)
     return passages
 
 

@@ -30,10 +30,11 @@ class ArchiveCreate(Body):
 
 
 class ArchiveUpdate(Body):
-    """Fields of an archive to change."""
+    """Fields of an archive to change. Another `embedding` embeds all passages anew; "" is none."""
 
     name: Name | None = None
     description: LongText | None = None
+    embedding: Handle | None = None
 
 
 class CreateArchivalMemory(Body):

@@ -17,6 +17,7 @@ from agents.archive_selectors import (
 from agents.models import Archive
 from agents.selectors import agents_of, get_agent
 from agents.services import archives as services
+from agents.services.embedding import change_model
 from conversations.api.archive_bodies import (
     ArchivalSearch,
     ArchiveAgentsQuery,
@@ -97,11 +98,18 @@ class ArchiveView(ArchiveApiView):
 
     @extend_schema(operation_id="archives_update", request=ArchiveUpdate)
     def patch(self, request: Request, archive_id: str) -> Response:
-        """Change what the body names; null means unchanged, as on the old server."""
+        """Change what the body names; null means unchanged, as on the old server.
+
+        Another `embedding` ("" = none) starts the job `embedding_job_id`.
+        """
         data = parse_body(ArchiveUpdate, request).model_dump(exclude_none=True)
-        return Response(
-            archive_state(services.update_archive(self.actor, self.archive(archive_id), data))
-        )
+        archive = self.archive(archive_id)
+        job = None
+        if "embedding" in data:
+            job = change_model(self.actor, archive, data.pop("embedding"))
+        changed = services.update_archive(self.actor, archive, data)
+        job_id = {"embedding_job_id": ids.make(ids.JOB, job.pk)} if job else {}
+        return Response({**archive_state(changed), **job_id})
 
     @extend_schema(operation_id="archives_delete", responses={204: None})
     def delete(self, request: Request, archive_id: str) -> Response:

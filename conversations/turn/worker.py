@@ -26,6 +26,7 @@ from conversations.turn import orphans
 from conversations.turn.callbacks import CallbackSender
 from conversations.turn.checkpointer import OrmCheckpointer
 from conversations.turn.database import run_db, run_lease_db
+from conversations.turn.embedder import MessageEmbedder
 from conversations.turn.graph import build_graph
 from conversations.turn.runner import Released, TurnRunner
 from conversations.turn.sweeper import sweep
@@ -68,6 +69,7 @@ class TurnWorker:
         self._is_draining = False
         self._renewed_at = time.monotonic()
         self._callbacks = CallbackSender()
+        self._embedder = MessageEmbedder()
         self._background: list[asyncio.Task[None]] = []
         self._given_back: asyncio.Task[None] | None = None
 
@@ -83,6 +85,7 @@ class TurnWorker:
             self._listen_for_cancel,
             self._poll_cancels,
             self._callbacks.run,
+            self._embedder.run,
         ):
             self._background.append(asyncio.create_task(self._keep(duty)))
 

@@ -89,16 +89,28 @@ class TextIndex:
     def best(
         self, words: Sequence[str], scope: Scope, conditions: Sequence[Condition], limit: int
     ) -> list[Hit]:
-        """Return the rows with any of the words, best first; two queries. An empty scope list is no row."""
+        """Return the rows with any of the words, best first; two queries, or three. An empty scope list is no row.
+
+        Of frequent words only the newest rows are ranked; rows with rare words are found however old they are.
+        """
         if not words or not limit or any(not ids for ids in scope.values()):
             return []
-        counts = self._counts(words, scope)
-        telling = _telling(counts)
-        if not telling:
-            return []
+        counts = {word: count for word, count in self._counts(words, scope).items() if count}
+        rare = _rare(counts)
+        best = self._ranked(rare, scope, conditions, limit)
+        if len(rare) < len(counts) and len(best) < limit:
+            # A row's score over all words is never below that over the rare ones.
+            best |= self._ranked(counts, scope, conditions, limit)
+        hits = [Hit(row, score) for row, score in best.items()]
+        return sorted(hits, key=lambda hit: (-hit.score, -hit.row))[:limit]
+
+    def _ranked(
+        self, words: Mapping[str, int], scope: Scope, conditions: Sequence[Condition], limit: int
+    ) -> dict[int, float]:
+        if not words:
+            return {}
         rank = self._rank_sqlite if connection.vendor == "sqlite" else self._rank_postgresql
-        sql, values = rank(telling, scope, conditions, limit)
-        return [Hit(row, float(score)) for row, score in _rows(sql, values)]
+        return {row: float(score) for row, score in _rows(*rank(words, scope, conditions, limit))}
 
     def with_all(self, words: Sequence[str], scope: Scope, limit: int) -> list[int]:
         """Return the newest rows that have all of the words."""
@@ -174,11 +186,11 @@ class TextIndex:
         return sql, [*words, *scope_values, *words, *values, limit]
 
 
-def _telling(counts: Mapping[str, int]) -> dict[str, int]:
-    """Choose the rarest words, as many as one search may rank; at least one, if any occurs."""
+def _rare(counts: Mapping[str, int]) -> dict[str, int]:
+    """Choose the rarest words, as many as have no more rows together than one search ranks."""
     chosen: dict[str, int] = {}
     for word, count in sorted(counts.items(), key=lambda entry: entry[1]):
-        if count and (not chosen or sum(chosen.values()) + count <= RANKED_ROWS):
+        if count < FREQUENT and sum(chosen.values()) + count <= RANKED_ROWS:
             chosen[word] = count
     return chosen
 

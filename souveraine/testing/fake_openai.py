@@ -21,7 +21,10 @@ from collections import Counter, deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from souveraine.testing.fake_provider import FakeProvider
+
 MODEL = "double"
+EMBEDDING_MODEL = "double-embed"
 CONTEXT_WINDOW = 32768
 DEFAULT_TEXT = "Hello from the double."
 
@@ -104,9 +107,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer listings and questions about what happened."""
         if self.path.endswith("/models"):
-            self._json(
-                200, {"object": "list", "data": [{"id": MODEL, "context_length": CONTEXT_WINDOW}]}
-            )
+            chat = {"id": MODEL, "context_length": CONTEXT_WINDOW}
+            self._json(200, {"object": "list", "data": [chat, {"id": EMBEDDING_MODEL}]})
         elif self.path == "/requests":
             self._json(200, list(self.state.requests))
         elif self.path.startswith("/times?id="):
@@ -119,8 +121,13 @@ class Handler(BaseHTTPRequestHandler):
             self._json(404, {"error": {"message": "no such route"}})
 
     def do_POST(self) -> None:
-        """Answer a chat completion as a stream."""
+        """Answer a chat completion as a stream, or with vectors."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.endswith("/embeddings"):
+            vectors = FakeProvider().embed(body["model"], body["input"], timeout_seconds=0)
+            data = [{"index": i, "embedding": vector} for i, vector in enumerate(vectors)]
+            self._json(200, {"object": "list", "model": body["model"], "data": data})
+            return
         times = {"received": time.monotonic()}
         with self.state.lock:
             self.state.requests.append(body)

@@ -11,9 +11,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from agents.archive_selectors import PassageQuery, archives_of_agent, list_passages, search_passages
-from agents.models import Agent, AgentArchive, Archive, Passage, PassageTag
+from agents.jobs.running import work
+from agents.models import Agent, AgentArchive, Archive, Job, Passage, PassageTag
 from souveraine.errors import Unavailable
-from tests.conftest import Api, make_agent
+from tests.conftest import Api, make_agent, wait_for
 
 NO_ID = "00000000-0000-4000-8000-000000000000"
 ARCHIVE_KEYS = set(
@@ -31,8 +32,9 @@ PASSAGE_KEYS = set(
 
 
 @pytest.fixture
-def agent(idle_api: Api) -> dict[str, Any]:
-    return make_agent(idle_api)
+def agent(request: pytest.FixtureRequest) -> dict[str, Any]:
+    name = "api" if "api" in request.fixturenames else "idle_api"
+    return make_agent(request.getfixturevalue(name))
 
 
 @pytest.fixture
@@ -320,3 +322,69 @@ def test_the_tools_keep_and_find(idle_api: Api, agent: dict[str, Any]) -> None:
     assert run("search", query="tea", start_datetime="soon")["status"] == "error"
     assert run("insert", content=" ")["status"] == "error"
     assert idle_api.get(f"/v1/agents/{agent['id']}/context").json()["num_archival_memory"] == 1
+
+
+def test_another_embedding_model_embeds_everything_anew_in_a_job(
+    api: Api, agent: dict[str, Any], provider: Any
+) -> None:
+    provider.embedding_models = ["small", "large"]
+    made = api.post("/v1/archives", {"name": "e"}).json()
+    path = f"/v1/archives/{made['id']}"
+    many = [{"text": f"Sailing in storm {i}."} for i in range(70)]
+    assert api.post(f"{path}/passages/batch", {"passages": many}).status == 200
+    for number, model in enumerate(("fake/small", "fake/large"), start=1):
+        changed = api.patch(path, {"embedding": model}).json()
+        assert changed["embedding_config"]["handle"] == model
+        job = f"/v1/jobs/{changed['embedding_job_id']}"
+        wait_for(lambda job=job: api.get(job).json()["status"] == "completed")
+        assert api.get(job).json()["metadata"]["embedded"] == 70
+        assert Passage.objects.filter(vector_model=model).count() == 70
+        assert Job.objects.filter(kind="embed_archive", done=70, total=70).count() == number
+    assert "embedding_job_id" not in api.patch(path, {"embedding": "fake/large"}).json()
+    assert api.patch(path, {"embedding": "fake/none"}).status == 404
+    assert api.get(path).json()["embedding"] == "fake/large"
+    assert api.patch(path, {"embedding": ""}).json()["embedding"] is None
+
+
+def test_passages_that_got_no_vector_get_it_from_a_job(
+    idle_api: Api, agent: dict[str, Any], provider: Any
+) -> None:
+    provider.embedding_models = ["small"]
+    made = idle_api.post("/v1/archives", {"name": "e", "embedding": "fake/small"}).json()
+    provider.embedding_error = Unavailable("The model is away.")
+    for number in range(3):
+        idle_api.post(f"/v1/archives/{made['id']}/passages", {"text": f"Fact {number}."})
+    provider.embedding_error = None
+    [job] = Job.objects.filter(kind="embed_archive")
+    work(job.pk)
+    assert Passage.objects.filter(vector_model="fake/small").count() == 3
+
+
+def test_a_job_begun_anew_embeds_only_what_is_left(
+    idle_api: Api, agent: dict[str, Any], provider: Any
+) -> None:
+    provider.embedding_models = ["small"]
+    made = idle_api.post("/v1/archives", {"name": "e"}).json()
+    many = [{"text": f"Fact {i}."} for i in range(40)]
+    idle_api.post(f"/v1/archives/{made['id']}/passages/batch", {"passages": many})
+    idle_api.patch(f"/v1/archives/{made['id']}", {"embedding": "fake/small"})
+    first = Passage.objects.order_by("row").first()
+    assert first is not None
+    Passage.objects.filter(pk=first.pk).update(vector=b"\0" * 4, vector_model="fake/small")
+    provider.embedded.clear()
+    [job] = Job.objects.filter(kind="embed_archive")
+    work(job.pk)
+    assert len(provider.embedded) == 39
+
+
+def test_a_job_whose_archive_has_gone_fails_with_the_reason(
+    idle_api: Api, agent: dict[str, Any], provider: Any
+) -> None:
+    provider.embedding_models = ["small"]
+    made = idle_api.post("/v1/archives", {"name": "e"}).json()
+    idle_api.patch(f"/v1/archives/{made['id']}", {"embedding": "fake/small"})
+    idle_api.delete(f"/v1/archives/{made['id']}")
+    [job] = Job.objects.filter(kind="embed_archive")
+    work(job.pk)
+    job.refresh_from_db()
+    assert (job.status, "deleted" in job.error) == ("failed", True)
