@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from agents import provider_selectors
 from agents import selectors as agent_selectors
 from agents.actor import Actor
 from agents.models import Agent
-from agents.providers import registry
 from agents.providers.base import ModelInfo
 from agents.services import agents as agent_services
 from agents.services import creation
@@ -52,8 +52,8 @@ class Sessions(Protocol):
 class Models(Protocol):
     """The models that are there."""
 
-    def list_models(self) -> list[ModelInfo]: ...
-    def get_model(self, handle: str) -> ModelInfo: ...
+    def list_models(self, actor: Actor) -> list[ModelInfo]: ...
+    def get_model(self, actor: Actor, handle: str) -> ModelInfo: ...
 
 
 class _Inventory:
@@ -72,8 +72,8 @@ class _Sessions:
 
 
 class _Models:
-    list_models = staticmethod(registry.list_models)
-    get_model = staticmethod(registry.get_model)
+    list_models = staticmethod(provider_selectors.list_models)
+    get_model = staticmethod(provider_selectors.get_model)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from agents.models.folder import (
 from agents.models.group import Group, GroupAgent
 from agents.models.identity import Identity
 from agents.models.job import Job, JobStatus
+from agents.models.provider import Provider
 from agents.models.tool import AgentTool, Tool
 from agents.models.user import ApiKey, User
 
@@ -43,6 +44,7 @@ __all__ = [
     "JobStatus",
     "Passage",
     "PassageTag",
+    "Provider",
     "RememberedDecision",
     "Tool",
     "User",

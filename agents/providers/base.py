@@ -7,6 +7,7 @@ Retries, `<think>` tags in text and token counting are the turn engine's busines
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -34,6 +35,7 @@ class ModelInfo:
     max_output_tokens: int = 16384
     capabilities: frozenset[str] | None = None
     is_demonstration: bool = False
+    owner_id: uuid.UUID | None = None  # of a provider that somebody added: nobody else may use it
 
     def can(self, capability: str) -> bool:
         """Say whether the model has the capability; an untold one is taken as present."""

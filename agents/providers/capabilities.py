@@ -6,6 +6,7 @@ refused, missing tools and a smaller window are told as notices. What is not kno
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -56,7 +57,9 @@ def fit(
     return Fit(window, has_tools and model.can("tools"), tuple(notices))
 
 
-def refuse_images(handle: str, contents: Iterable[Sequence[Part] | None]) -> None:
+def refuse_images(
+    handle: str, contents: Iterable[Sequence[Part] | None], owner_id: uuid.UUID | None = None
+) -> None:
     """Raise ValidationFailed (422) when some content holds an image and the model cannot see.
 
     Call it before anything is stored. Only with an image it may ask the provider, for some seconds;
@@ -65,7 +68,7 @@ def refuse_images(handle: str, contents: Iterable[Sequence[Part] | None]) -> Non
     if not any(part.get("type") == "image" for content in contents for part in content or ()):
         return
     try:
-        model = registry.get_model(handle)
+        model = registry.get_model(handle, owner_id)
     except SouveraineError:
         return
     if not model.can("vision"):

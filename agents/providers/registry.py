@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+from agents.providers import stored
 from agents.providers.anthropic import ANTHROPIC_URL, ANTHROPIC_VERSION, AnthropicProvider
 from agents.providers.base import ChatProvider, ModelInfo, join_url
 from agents.providers.bifrost import BifrostProvider
@@ -101,11 +103,29 @@ def provider_problems(refresh: bool = False) -> dict[str, str]:
     return dict(_listing(refresh).problems)
 
 
-def resolve(handle: str) -> tuple[ChatProvider, str]:
+def refresh_stored() -> None:
+    """Read the providers that people added; a change is listed at once. One query."""
+    if stored.refresh():
+        forget_listing()
+
+
+def refresh_stored_for(handle: str) -> None:
+    """As `refresh_stored`, but only when the configuration does not have the provider of the handle."""
+    prefix = handle.partition("/")[0]
+    if ALIASES.get(prefix, prefix) not in _state.known():
+        refresh_stored()
+
+
+def forget_listing() -> None:
+    """Ask all providers anew at the next look."""
+    _state.listing = None
+
+
+def resolve(handle: str, owner_id: uuid.UUID | None = None) -> tuple[ChatProvider, str]:
     """Give the provider of a handle and the model's name there; asks nobody.
 
-    A provider that is not configured is looked for behind Bifrost, under the whole handle.
-    Raises InvalidArgument.
+    `owner_id` says whose added providers count. A provider that is not there is looked for behind Bifrost,
+    under the whole handle. Raises InvalidArgument.
     """
     prefix, slash, model = handle.partition("/")
     if not slash or not prefix or not model:
@@ -114,6 +134,9 @@ def resolve(handle: str) -> tuple[ChatProvider, str]:
     provider = known.get(ALIASES.get(prefix, prefix))
     if provider is not None:
         return provider, model
+    added = stored.kept().get(prefix)
+    if added is not None and owner_id is not None and added.owner_id == owner_id:
+        return added.provider, model
     if "bifrost" in known:
         return known["bifrost"], handle
     raise InvalidArgument(
@@ -123,14 +146,14 @@ def resolve(handle: str) -> tuple[ChatProvider, str]:
     )
 
 
-def get_model(handle: str) -> ModelInfo:
+def get_model(handle: str, owner_id: uuid.UUID | None = None) -> ModelInfo:
     """Give what is known of a model; may block for some seconds. A handle that is not in the kept
     listing is looked for once more.
 
     Raises InvalidArgument (see `resolve`), NotFound when its provider has no such model,
     Unavailable when the provider could not be asked.
     """
-    provider, name = resolve(handle)
+    provider, name = resolve(handle, owner_id)
     listing = _listing(max_age_seconds=HANDLE_SECONDS)
     found = _find(listing, provider.name, name)
     if found is None and time.monotonic() - listing.made_at > RECHECK_SECONDS:
@@ -143,17 +166,17 @@ def get_model(handle: str) -> ModelInfo:
         raise Unavailable(
             f"The models of {provider.name} cannot be listed, so {handle} cannot be used: {problem}"
         )
-    handles = [model.handle for model in listing.models]
+    handles = [m.handle for m in listing.models if m.owner_id in (None, owner_id)]
     raise NotFound(f"NOT_FOUND: Handle {handle} not found, must be one of {handles}")
 
 
-def known_model(handle: str) -> ModelInfo | None:
+def known_model(handle: str, owner_id: uuid.UUID | None = None) -> ModelInfo | None:
     """Give what the kept listing says of a model, whatever its age; never waits.
 
     For turns: an old or missing listing is renewed by a thread meanwhile.
     Raises InvalidArgument (see `resolve`).
     """
-    provider, name = resolve(handle)
+    provider, name = resolve(handle, owner_id)
     listing = _state.listing
     is_old = listing is None or time.monotonic() - listing.made_at > HANDLE_SECONDS
     if is_old and not _state.listing_lock.locked():
@@ -166,7 +189,7 @@ def problems() -> dict[str, str]:
 
     Ollama at its usual address is only looked for, so its absence is no problem.
     """
-    found = dict(_listing().problems)
+    found = {n: p for n, p in _listing().problems.items() if n in _state.known()}
     if settings.CONFIG.sources.get("OLLAMA_BASE_URL", "default") == "default":
         found.pop("ollama", None)
     return found
@@ -183,9 +206,10 @@ def default_model() -> ModelInfo | None:
     if configured:
         return get_model(configured)
     listing = _listing()
-    preferred = _preferred_ollama(listing.models, settings.CONFIG["OLLAMA_MODEL"])
-    real = (model for model in listing.models if not model.is_demonstration)
-    return preferred or next(real, None) or next(iter(listing.models), None)
+    models = [model for model in listing.models if model.owner_id is None]
+    preferred = _preferred_ollama(models, settings.CONFIG["OLLAMA_MODEL"])
+    real = (model for model in models if not model.is_demonstration)
+    return preferred or next(real, None) or next(iter(models), None)
 
 
 def warm_up() -> None:
@@ -204,11 +228,14 @@ def _listing(refresh: bool = False, max_age_seconds: float = LISTING_SECONDS) ->
         # A listing that another thread began while this one waited for the lock is as good as ours.
         oldest = asked_at if refresh else asked_at - max_age_seconds
         if kept is None or kept.made_at < oldest:
-            kept = state.listing = _gather(state.known())
+            kept = state.listing = _gather(state.known(), stored.kept())
         return kept
 
 
-def _gather(known: Mapping[str, ChatProvider]) -> _Listing:
+def _gather(
+    configured: Mapping[str, ChatProvider], added: Mapping[str, stored.StoredProvider]
+) -> _Listing:
+    known = {**{name: entry.provider for name, entry in added.items()}, **configured}
     models: list[ModelInfo] = []
     problems: dict[str, str] = {}
     pool = ThreadPoolExecutor(max(1, len(known)), thread_name_prefix="list-models")
@@ -216,18 +243,21 @@ def _gather(known: Mapping[str, ChatProvider]) -> _Listing:
     wait(futures.values(), timeout=GATHER_SECONDS)
     pool.shutdown(wait=False)  # a thread that overran ends at its provider's own deadline
     for name, future in futures.items():
-        problem = _collect(future, models)
+        owner_id = added[name].owner_id if name not in configured else None
+        problem = _collect(future, models, owner_id)
         if problem:
             problems[name] = problem
     return _Listing(models, problems, time.monotonic())
 
 
-def _collect(future: Future[list[ModelInfo]], models: list[ModelInfo]) -> str:
+def _collect(
+    future: Future[list[ModelInfo]], models: list[ModelInfo], owner_id: uuid.UUID | None
+) -> str:
     """Add a provider's models; give why there are none."""
     if not future.done():
         return f"no answer within {GATHER_SECONDS:g} s"
     try:
-        models.extend(future.result())
+        models.extend(replace(m, owner_id=owner_id) if owner_id else m for m in future.result())
     except ProviderError as exc:
         return exc.provider_detail
     except Unavailable as exc:

@@ -19,6 +19,7 @@ from agents.models import (
     Tool,
     default_souveraine,
 )
+from agents.provider_selectors import get_model
 from agents.providers import registry
 from agents.providers.base import ModelInfo
 from agents.selectors import blocks_of, tools_of
@@ -65,7 +66,7 @@ CONFIG_KEYS = (
 )
 
 
-def choose_model(data: dict[str, Any]) -> ModelInfo:
+def choose_model(actor: Actor, data: dict[str, Any]) -> ModelInfo:
     """Return the model that the fields name (`model`, `llm_config`), else the configured default.
 
     Raises InvalidArgument (no model, bad handle, unknown provider) or NotFound (unknown model).
@@ -77,7 +78,7 @@ def choose_model(data: dict[str, Any]) -> ModelInfo:
         if handle and "/" not in handle and llm_config.get("provider_name"):
             handle = f"{llm_config['provider_name']}/{handle}"
     if handle:
-        return registry.get_model(handle)
+        return get_model(actor, handle)
     default = registry.default_model()
     if default is None:
         reasons = " ".join(registry.problems().values())
@@ -216,7 +217,7 @@ def update_agent(actor: Actor, agent: Agent, data: dict[str, Any]) -> Agent:
     people = find_identities(actor, data["identity_ids"]) if _has(data, "identity_ids") else None
     with transaction.atomic():
         locked = Agent.objects.select_for_update().get(pk=agent.pk)
-        _apply(locked, data)
+        _apply(actor, locked, data)
         locked.last_updated_by, locked.updated_at = actor.user_id, timezone.now()
         locked.save()
         if tools is not None:
@@ -246,7 +247,7 @@ def _has(data: dict[str, Any], key: str) -> bool:
     return data.get(key) is not None
 
 
-def _apply(agent: Agent, data: dict[str, Any]) -> None:
+def _apply(actor: Actor, agent: Agent, data: dict[str, Any]) -> None:
     for name in DIRECT:
         if name in data and (
             data[name] is not None or name in ("description", "metadata", "hidden")
@@ -263,7 +264,7 @@ def _apply(agent: Agent, data: dict[str, Any]) -> None:
         "max_tokens",
     )
     if names_model or any(_has(data, key) for key in touches):
-        model = choose_model(data) if names_model else _current_model(agent)
+        model = choose_model(actor, data) if names_model else _current_model(agent)
         for name, value in model_fields(data, model, agent).items():
             setattr(agent, name, value)
     for name, value in seed_fields(data, agent).items():

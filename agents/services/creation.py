@@ -67,7 +67,7 @@ def create_agent(actor: Actor, data: dict[str, Any]) -> Agent:
 
     Raises InvalidArgument, NotFound (model, tool, block), Conflict (id or label taken).
     """
-    model = choose_model(data)
+    model = choose_model(actor, data)
     tools = find_tools(actor, data, base=data.get("include_base_tools", True))
     attached = find_blocks(actor, data.get("block_ids") or [])
     folders = find_folders(actor, data) or []

@@ -14,6 +14,7 @@ from django.db import transaction
 
 from agents.actor import Actor
 from agents.models import Agent, Block, Tool
+from agents.provider_selectors import get_model
 from agents.providers import registry
 from agents.providers.base import ModelInfo
 from agents.selectors import agents_of, tools_of
@@ -70,7 +71,7 @@ def plan_import(actor: Actor, file: AgentFile, options: ImportOptions) -> Plan:
     names = [_name(agent, number, options) for number, agent in enumerate(file.agents)]
     taken = set(agents_of(actor).filter(name__in=names).values_list("name", flat=True))
     missing_models: list[str] = []
-    models = [_model(agent, options, missing_models) for agent in file.agents]
+    models = [_model(actor, agent, options, missing_models) for agent in file.agents]
     plan = Plan(
         file=file,
         options=options,
@@ -94,12 +95,12 @@ def _name(agent: FileAgent, number: int, options: ImportOptions) -> str:
     return f"{name[: NAME_CHARS - len(suffix)]}{suffix}"
 
 
-def _model(agent: FileAgent, options: ImportOptions, missing: list[str]) -> ModelInfo:
+def _model(actor: Actor, agent: FileAgent, options: ImportOptions, missing: list[str]) -> ModelInfo:
     """Return the model asked for, else the file's, else the default one, when the file's is not here."""
     if options.model:
-        return registry.get_model(options.model)
+        return get_model(actor, options.model)
     try:
-        return choose_model(agent.data)
+        return choose_model(actor, agent.data)
     except SouveraineError as exc:
         if exc.http_status >= 500:
             raise

@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from agents.actor import Actor
 from conversations.api.base import DEFAULT, ApiView, cursor, required_agent_id
 from conversations.api.bodies import Body, CreateConversation, UpdateConversation
 from conversations.composition import server
@@ -80,7 +81,7 @@ class ConversationsView(ApiView):
         """Create a conversation of the agent in `agent_id` (query or body)."""
         body = parse_body(CreateConversation, request)
         agent = server().inventory.get_agent(self.actor, required_agent_id(request, body.agent_id))
-        _check_model(body.model)
+        _check_model(self.actor, body.model)
         data = body.model_dump(exclude={"agent_id"}, exclude_unset=True)
         return Response(
             conversation_state(server().sessions.create_conversation(self.actor, agent, data))
@@ -129,7 +130,7 @@ class ConversationView(ApiView):
     def patch(self, request: Request, conversation_id: str) -> Response:
         """Change what the body names; null clears."""
         data = parse_body(UpdateConversation, request).model_dump(exclude_unset=True)
-        _check_model(data.get("model"))
+        _check_model(self.actor, data.get("model"))
         changed = sessions.update_conversation(self.actor, self._named(conversation_id), data)
         pending = pending_messages([changed]).get(changed.pk)
         return Response(conversation_state(changed, pending=pending))
@@ -146,10 +147,10 @@ class ConversationView(ApiView):
         )
 
 
-def _check_model(handle: str | None) -> None:
+def _check_model(actor: Actor, handle: str | None) -> None:
     """Raise InvalidArgument or NotFound for a model that is not there."""
     if handle:
-        server().models.get_model(handle)
+        server().models.get_model(actor, handle)
 
 
 def list_messages(view: ApiView, request: Request, conversation_id: str) -> Response:

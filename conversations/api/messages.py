@@ -58,10 +58,11 @@ def accept(
 ) -> Accepted:
     """Accept the turn, or refuse it before anything is stored."""
     if body.override_model:
-        server().models.get_model(body.override_model)
+        server().models.get_model(view.actor, body.override_model)
     messages = incoming_messages(body)
     handle = body.override_model or conversation.model or conversation.agent.model
-    refuse_images(handle, [m.content for m in messages if isinstance(m, IncomingMessage)])
+    contents = [m.content for m in messages if isinstance(m, IncomingMessage)]
+    refuse_images(handle, contents, conversation.agent.owner_id)
     return server().sessions.accept_turn(view.actor, conversation, messages, options)
 
 

@@ -31,7 +31,7 @@ def model_state(model: ModelInfo) -> dict[str, Any]:
         "model": model.name,
         "model_endpoint_type": model.endpoint_type,
         "model_endpoint": model.endpoint,
-        "provider_category": "base",
+        "provider_category": _category(model),
         "model_wrapper": None,
         "context_window": model.context_window,
         "put_inner_thoughts_in_kwargs": False,
@@ -57,6 +57,10 @@ def model_state(model: ModelInfo) -> dict[str, Any]:
     }
 
 
+def _category(model: ModelInfo) -> str:
+    return "base" if model.owner_id is None else "byok"
+
+
 class ModelFilters(BaseModel):
     """Query of the models list."""
 
@@ -76,10 +80,10 @@ class ModelsView(ApiView):
         query = parse_query(ModelFilters, request)
         found = [
             m
-            for m in server().models.list_models()
+            for m in server().models.list_models(self.actor)
             if query.provider_name in (None, m.provider_name)
             and query.provider_type in (None, m.provider_type)
-            and (query.provider_category is None or "base" in query.provider_category)
+            and (query.provider_category is None or _category(m) in query.provider_category)
         ]
         return Response([model_state(m) for m in found])
 

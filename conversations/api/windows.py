@@ -86,7 +86,7 @@ def _compact(
     given = body.compaction_settings
     settings = given.model_dump(exclude_unset=True) if given else {}
     if settings.get("model") and not settings["model"].startswith(CLOUD_PREFIX):
-        server().models.get_model(settings["model"])
+        server().models.get_model(view.actor, settings["model"])
     run = request_compaction(view.actor, conversation, settings)
     return hand_over(request, CompactionAnswer(run.pk))
 

@@ -326,8 +326,8 @@ def _request(
     provider, name, handle = context.provider, context.provider_model, context.model_handle
     if settings.model is not None:
         handle = settings.model
-        provider, name = registry.resolve(handle)
-    known = registry.known_model(handle)
+        provider, name = registry.resolve(handle, context.run.agent.owner_id)
+    known = registry.known_model(handle, context.run.agent.owner_id)
     is_own = handle == context.model_handle
     window = cut.draft.size if is_own or known is None else known.context_window
     ratio = context.calibration if is_own else replace(context.calibration, ratio=1.2)

@@ -218,7 +218,7 @@ def _use_model(context: TurnContext, model: str) -> None:
     chosen, context.provider_model = context.model_handle, model
     context.model_handle = handle = f"{context.provider.name}/{model}"
     fitted = fit(
-        registry.known_model(handle),
+        registry.known_model(handle, context.run.agent.owner_id),
         handle=handle,
         context_window=context.context_window,
         has_tools=bool(context.schemas),

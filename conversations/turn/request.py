@@ -167,7 +167,7 @@ def request_of(draft: Draft) -> ChatRequest:
 
 def seen_by_model(context: TurnContext, messages: list[ChatMessage]) -> list[ChatMessage]:
     """Replace what the present model cannot take."""
-    model = registry.known_model(context.model_handle)
+    model = registry.known_model(context.model_handle, context.run.agent.owner_id)
     return messages if model is None or model.can("vision") else without_images(messages)
 
 

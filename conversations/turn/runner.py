@@ -152,11 +152,12 @@ class TurnRunner:
         agent: Agent = run.agent
         take_up_edits(agent)
         handle = run.request.get("override_model") or conversation.model or agent.model
-        provider, name = registry.resolve(handle)
+        registry.refresh_stored_for(handle)
+        provider, name = registry.resolve(handle, agent.owner_id)
         tools = attached_tools(agent)
         gates = _gates(run, agent)
         fitted = fit(
-            registry.known_model(handle),
+            registry.known_model(handle, agent.owner_id),
             handle=handle,
             context_window=conversation.context_window or agent.context_window,
             has_tools=bool(tools) or bool(gates.client_tools),

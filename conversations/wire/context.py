@@ -26,7 +26,7 @@ def context_overview(agent: Agent, conversation: Conversation) -> dict[str, Any]
     handle = conversation.model or agent.model
     tools = attached_tools(agent)
     fitted = fit(
-        registry.known_model(handle),
+        registry.known_model(handle, agent.owner_id),
         handle=handle,
         context_window=conversation.context_window or agent.context_window,
         has_tools=bool(tools),

@@ -32,6 +32,8 @@ def world(api: Api, agent: dict[str, Any]) -> World:
         media_type="text/plain",
         size_bytes=1,
     )
+    address = {"base_url": "http://127.0.0.1:9", "api_key": "k"}
+    added = api.post("/v1/providers", {"name": "mine", "provider_type": "openai", **address}).json()
     job = Job.objects.create(
         owner_id=User.FIRST_ID, kind="nothing", due_at=timezone.now() + timedelta(days=1)
     )
@@ -55,4 +57,5 @@ def world(api: Api, agent: dict[str, Any]) -> World:
         group=group["id"],
         folder=folder["id"],
         file=f"file-{file.pk}",
+        provider=added["id"],
     )

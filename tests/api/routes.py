@@ -49,6 +49,7 @@ class World:
     group: str
     folder: str
     file: str
+    provider: str
 
     def fill(self, path: str) -> str:
         return path.format(**vars(self))
@@ -368,6 +369,32 @@ _FOLDERS: dict[str, list[Route]] = {
     ],
 }
 ROUTES |= _FOLDERS
+_PROVIDER = {
+    "name": "own",
+    "provider_type": "openai",
+    "api_key": "k",
+    "base_url": "http://127.0.0.1:9",
+}
+ROUTES |= {
+    r"^providers/?$": [
+        Route("GET", "providers", stranger="empty"),
+        Route("POST", "providers", {**_PROVIDER, "name": "own"}, stranger="own"),
+    ],
+    r"^providers/check/?$": [
+        Route("POST", "providers/check", _PROVIDER, expected=400, stranger=400)
+    ],
+    r"^providers/(?P<provider_id>[^/]+)/check/?$": [
+        Route("POST", "providers/{provider}/check", expected=400)
+    ],
+    r"^providers/(?P<provider_id>[^/]+)/refresh/?$": [
+        Route("PATCH", "providers/{provider}/refresh", expected=400)
+    ],
+    r"^providers/(?P<provider_id>[^/]+)/?$": [
+        Route("GET", "providers/{provider}"),
+        Route("PATCH", "providers/{provider}", {"api_key": "stolen"}),
+        Route("DELETE", "providers/{provider}"),
+    ],
+}
 ROUTES |= {
     pattern.replace("folders", "sources"): [
         replace(

@@ -28,7 +28,9 @@ def snapshot() -> list[Any]:
     return [*counts, names, sorted(Block.objects.values_list("label", "value", "limit"))]
 
 
-NO_JSON = re.compile("attach|detach|^jobs/|^agents/import$|/upload$|/files/")
+NO_JSON = re.compile(
+    "attach|detach|^jobs/|^agents/import$|/upload$|/files/|providers/.+/(check|refresh)$"
+)
 OWN_LIMITS = ("agents/import",)  # they take files
 
 
@@ -116,6 +118,7 @@ def idle_world(idle_api: Api) -> World:
         group=idle_api.post("/v1/groups", {"agent_ids": [], "description": "d"}).json()["id"],
         folder=f"source-{NO_ID}",
         file=f"file-{NO_ID}",
+        provider=f"provider-{NO_ID}",
     )
 
 
