@@ -30,7 +30,7 @@ from agents.services.blocks import check_put, put_block, replace_blocks
 from agents.services.folders import find_folders, replace_folders
 from agents.services.identities import find_identities
 from agents.services.portable import write_agent_json
-from agents.tools.registry import BASE_TOOLS
+from agents.tools.registry import BASE_TOOLS, MULTI_AGENT_TOOLS
 from souveraine import ids
 from souveraine.errors import Conflict, InvalidArgument, NotFound, UnknownTool
 from souveraine.lib.secrets import encrypt
@@ -148,6 +148,8 @@ def find_tools(actor: Actor, data: dict[str, Any], *, base: bool) -> list[Tool]:
     names = list(data.get("tools") or [])
     if base:
         names = [*BASE_TOOLS, *names]
+    if data.get("include_multi_agent_tools"):
+        names += MULTI_AGENT_TOOLS
     by_name = {t.name: t for t in tools_of(actor).filter(name__in=names).order_by("owner")}
     missing = {name for name in names if name not in by_name}
     if missing:

@@ -15,13 +15,8 @@ from agents.tools.base import (
     text,
 )
 
-MEMORY, MULTI_AGENT, VOICE = (
-    "letta_memory_core",
-    "letta_multi_agent_core",
-    "letta_voice_sleeptime_core",
-)
+MEMORY, VOICE = "letta_memory_core", "letta_voice_sleeptime_core"
 ANSWER = "Nothing was sent: write your answer as plain text, it goes to the person directly."
-AGENTS = "Messages between agents are not available on this server yet. Tell the person what you would have asked."
 CODE = (
     "Running code is not available: it needs the tool sandbox, which this server does not have yet."
 )
@@ -63,29 +58,6 @@ TOOLS = (
     ),
     _tool("run_code", BUILTIN, CODE, "Run code.", code=_CODE, language="Its language."),
     _tool("run_code_with_tools", BUILTIN, CODE, "Run code that may call tools.", code=_CODE),
-    _tool(
-        "send_message_to_agent_async",
-        MULTI_AGENT,
-        AGENTS,
-        "Send another agent a message.",
-        message=_MESSAGE,
-        other_agent_id="Id of the agent.",
-    ),
-    _tool(
-        "send_message_to_agent_and_wait_for_reply",
-        MULTI_AGENT,
-        AGENTS,
-        "Send another agent a message and return its answer.",
-        message=_MESSAGE,
-        other_agent_id="Id of the agent.",
-    ),
-    _tool(
-        "send_message_to_agents_matching_tags",
-        MULTI_AGENT,
-        AGENTS,
-        "Send a message to all agents with certain tags.",
-        message=_MESSAGE,
-    ),
     _tool("store_memories", VOICE, SLEEP, "Keep parts of the conversation."),
     _tool("rethink_user_memory", VOICE, SLEEP, "Rewrite what is known of the person."),
     _tool("finish_rethinking_memory", VOICE, SLEEP, "End the rewriting of memory."),

@@ -8,6 +8,11 @@ from agents.tools.base import BuiltinTool
 _TOOLS: dict[str, BuiltinTool] = {}
 
 BASE_TOOLS = ("conversation_search", "memory_insert", "memory_replace")
+MULTI_AGENT_TOOLS = (
+    "send_message_to_agent_async",
+    "send_message_to_agent_and_wait_for_reply",
+    "send_message_to_agents_matching_tags",
+)
 
 
 def register(*tools: BuiltinTool) -> None:

@@ -259,8 +259,11 @@ class _AgentReader:
                 read = _read_tools([item], self.notices)
                 name = next((tool.name for tool in read.values()), None)
                 tools.update({tool.name: tool for tool in read.values()})
-            if name is not None:
-                tools.setdefault(name, FileTool(name=name, tool_type="named"))
+            if name and name not in tools:
+                entity = {"name": name, "tool_type": "named"}
+                named = lenient(FileTool, entity, f"Tool {name[:60]!r}", self.notices)
+                tools |= {name: named} if named else {}
+            if name in tools:
                 wanted.append(name)
         return wanted
 

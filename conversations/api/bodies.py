@@ -169,6 +169,7 @@ class CreateAgent(AgentFields):
     memory_blocks: list[CreateBlock] | None = None
     persona: LongText | None = None
     include_base_tools: bool = True
+    include_multi_agent_tools: bool = False
 
 
 class UpdateAgent(AgentFields):
