@@ -86,6 +86,7 @@ INSTALLED_APPS = [
     "corsheaders",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     "channels",
     "souveraine",
     "memfs",
@@ -180,9 +181,17 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "Souveraine",
     "DESCRIPTION": "A self-hosted server for agents with memory, compatible with Letta clients.",
     "VERSION": __import__("souveraine").__version__,
+    "OAS_VERSION": "3.1.0",
+    "COMPONENT_SPLIT_PATCH": False,  # bodies are pydantic models; none has a second form for PATCH
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": [],
     "SERVE_AUTHENTICATION": [],
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "conversations.api.openapi.completion.complete",
+    ],
     "APPEND_COMPONENTS": {"securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}}},
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = CONFIG["SOUVERAINE_MAX_REQUEST_BYTES"]

@@ -136,6 +136,16 @@ def _state_with_blocks(view: ApiView, agent: Agent) -> Response:
     return Response(agent_states(view.actor, [agent], with_context=True)[0])
 
 
+class CoreMemoryView(ApiView):
+    """What an agent has always before its eyes."""
+
+    @extend_schema()
+    def get(self, request: Request, agent_id: str) -> Response:
+        """Return the agent's memory with its blocks."""
+        agent = take_up_edits(self.agent(agent_id))
+        return Response(agent_states(self.actor, [agent])[0]["memory"])
+
+
 class AgentBlocksView(ApiView):
     """The blocks of an agent."""
 

@@ -16,7 +16,9 @@ from conversations.api.base import ApiView
 from conversations.composition import server
 from conversations.wire.archives import embedding_model_state
 from souveraine import __version__
+from souveraine.api.readiness import unreachable
 from souveraine.api.validation import parse_query
+from souveraine.errors import Unavailable
 
 
 def model_state(model: ModelInfo) -> dict[str, Any]:
@@ -106,4 +108,19 @@ class HealthView(APIView):
     @extend_schema(operation_id="health")
     def get(self, request: Request) -> Response:
         """Return version and status."""
+        return Response({"version": __version__, "status": "ok"})
+
+
+class ReadyView(APIView):
+    """Can the web process work: it reaches its database and Redis. Needs no key."""
+
+    authentication_classes: list[Any] = []
+    permission_classes: list[Any] = []
+
+    @extend_schema()
+    def get(self, request: Request) -> Response:
+        """Return version and status. 503 names what cannot be reached."""
+        missing = unreachable()
+        if missing:
+            raise Unavailable(f"Not ready: cannot reach {' and '.join(missing)}.")
         return Response({"version": __version__, "status": "ok"})

@@ -57,6 +57,7 @@ class World:
 
 ROUTES: dict[str, list[Route]] = {
     r"^health/?$": [Route("GET", "health", stranger="own")],
+    r"^ready/?$": [Route("GET", "ready", stranger="own")],
     r"^models/?$": [Route("GET", "models", stranger="own")],
     r"^models/embedding/?$": [Route("GET", "models/embedding", stranger="own")],
     r"^agents/?$": [
@@ -65,6 +66,7 @@ ROUTES: dict[str, list[Route]] = {
         Route("POST", "agents", {"name": "thief", "block_ids": ["{free_block}"]}),
     ],
     r"^agents/count/?$": [Route("GET", "agents/count", stranger="own")],
+    r"^agents/(?P<agent_id>[^/]+)/core-memory/?$": [Route("GET", "agents/{agent}/core-memory")],
     r"^agents/(?P<agent_id>[^/]+)/core-memory/blocks/?$": [
         Route("GET", "agents/{agent}/core-memory/blocks")
     ],
@@ -81,9 +83,9 @@ ROUTES: dict[str, list[Route]] = {
     r"^agents/(?P<agent_id>[^/]+)/summarize/?$": [
         Route("POST", "agents/{agent}/summarize", {}, expected=400)
     ],
-    r"^agents/(?P<agent_id>[^/]+)/(?:system-prompt/)?recompile/?$": [
-        Route("POST", "agents/{agent}/recompile"),
-        Route("POST", "agents/{agent}/system-prompt/recompile?dry_run=true"),
+    r"^agents/(?P<agent_id>[^/]+)/recompile/?$": [Route("POST", "agents/{agent}/recompile")],
+    r"^agents/(?P<agent_id>[^/]+)/system-prompt/recompile/?$": [
+        Route("POST", "agents/{agent}/system-prompt/recompile?dry_run=true")
     ],
     r"^agents/(?P<agent_id>[^/]+)/context/?$": [
         Route("GET", "agents/{agent}/context"),
@@ -212,6 +214,7 @@ ROUTES: dict[str, list[Route]] = {
     r"^runs/(?P<run_id>[^/]+)/stream/?$": [Route("POST", "runs/{run}/stream", {})],
     r"^runs/(?P<run_id>[^/]+)/usage/?$": [Route("GET", "runs/{run}/usage")],
     r"^runs/(?P<run_id>[^/]+)/metrics/?$": [Route("GET", "runs/{run}/metrics")],
+    r"^runs/(?P<run_id>[^/]+)/trace/?$": [Route("GET", "runs/{run}/trace")],
     r"^runs/active/?$": [Route("GET", "runs/active", stranger="empty")],
     r"^runs/(?P<run_id>[^/]+)/?$": [
         Route("GET", "runs/{run}"),
@@ -246,6 +249,7 @@ ROUTES: dict[str, list[Route]] = {
     r"^steps/(?P<step_id>[^/]+)/feedback/?$": [
         Route("PATCH", "steps/{step}/feedback", {"feedback": "positive"})
     ],
+    r"^steps/(?P<step_id>[^/]+)/trace/?$": [Route("GET", "steps/{step}/trace")],
     r"^steps/(?P<step_id>[^/]+)/?$": [Route("GET", "steps/{step}")],
     r"^agents/import/?$": [Route("POST", "agents/import", {}, stranger=400, expected=400)],
     r"^agents/(?P<agent_id>[^/]+)/export/?$": [

@@ -237,7 +237,7 @@ class Replay:
         if "frames" in exchange:
             return self.stream_differences(exchange, answer)
         if not answer.body:
-            return [] if exchange["answer"] == "null" else ["the body is empty"]
+            return ["the body is empty"]
         return self.json_differences(exchange, answer.json())
 
     def error_differences(

@@ -160,3 +160,23 @@ def test_the_pieces_of_a_stream_are_the_stored_message(api: Api, provider: Any) 
     stored = api.get(f"/v1/agents/{agent['id']}/messages").json()[-1]["content"]
     assert len(pieces) > 1
     assert "".join(pieces) == stored == text
+
+
+def test_the_messages_of_all_agents_in_one_list(api: Api) -> None:
+    agents = [make_agent(api) for _ in range(2)]
+    for number in range(2):
+        for agent in agents:
+            api.post(f"/v1/agents/{agent['id']}/messages", {"input": f"{number}"})
+    everything = api.get("/v1/messages/?limit=1000").json()
+    said = [m["content"] for m in everything if m["message_type"] == "user_message"]
+    assert said == ["1", "1", "0", "0"], "newest first"
+    found, cursor = [], ""
+    while batch := api.get(f"/v1/messages?limit=3{cursor}").json():
+        found += batch
+        cursor = f"&after={batch[-1]['id']}"
+    assert found == everything, "each one once"
+    upwards = api.get("/v1/messages?order=asc&limit=1000").json()
+    assert [m["id"] for m in upwards] == [m["id"] for m in everything][::-1]
+    deleted = api.delete(f"/v1/agents/{agents[0]['id']}")
+    assert deleted.status == 200
+    assert len(api.get("/v1/messages?limit=1000").json()) == len(everything) / 2

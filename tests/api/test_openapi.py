@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from drf_spectacular.drainage import GENERATOR_STATS
@@ -37,3 +38,13 @@ def test_every_route_is_described() -> None:
     assert {"limit", "after", "before", "order", "tags", "include"} <= names
     ids = [found["operationId"] for path in schema["paths"].values() for found in path.values()]
     assert len(ids) == len(set(ids))
+
+
+def test_the_page_for_people_comes_from_here(idle_api: Api) -> None:
+    page = idle_api.get("/docs").body.decode()
+    sources = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert sources
+    for source in sources:
+        assert source.startswith("/static/"), source
+        assert idle_api.get(source).status == 200, source
+    assert "/openapi.json" in page

@@ -232,3 +232,17 @@ def test_a_live_run_is_listed_as_active_and_deleted_only_after_its_end(
     assert api.get("/v1/runs/active").json() == []
     listed = api.get(f"/v1/agents/{agent['id']}/messages").json()
     assert [m["content"] for m in listed[-2:]] == ["go", "one two"]
+
+
+def test_the_trace_of_a_run_tells_its_calls_in_order(api: Api, agent: Any, provider: Any) -> None:
+    arguments = '{"label": "human", "new_string": "x"}'
+    provider.enqueue(Reply(tool_calls=[Call("memory_insert", arguments)]), Reply("done"))
+    api.post(f"/v1/agents/{agent['id']}/messages", {"input": "go"})
+    run = Run.objects.get()
+    trace = api.get(f"/v1/runs/run-{run.pk}/trace").json()
+    assert [span["kind"] for span in trace] == ["llm_call", "tool_call", "llm_call"]
+    assert [span["status"] for span in trace] == ["success"] * 3
+    assert trace[1]["name"] == "memory_insert"
+    assert all(s["started_at"] <= s["completed_at"] for s in trace)
+    assert api.get(f"/v1/runs/run-{run.pk}/trace?limit=1").json() == trace[:1]
+    assert api.get(f"/v1/runs/run-{run.pk}/trace?limit=-1").status == 422

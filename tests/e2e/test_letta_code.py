@@ -8,12 +8,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from tests.conftest import wait_for
 from tests.e2e.conftest import Serve
 from tests.e2e.test_python_sdk import script
 
@@ -32,27 +35,32 @@ pytestmark = [
 def letta(server: Serve, tmp_path: Path) -> Any:
     subprocess.run(["git", "init", "-q", "work"], cwd=tmp_path, check=True)
     (tmp_path / "home").mkdir()
+
+    def run(*arguments: str) -> dict[str, Any]:
+        process = started(server, tmp_path, *arguments)
+        stdout, stderr = process.communicate(timeout=120)
+        assert stdout.strip(), stderr
+        return json.loads(stdout)  # type: ignore[no-any-return]
+
+    return run
+
+
+def started(server: Serve, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     environment = {
         "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path / "home"),
+        "HOME": str(folder / "home"),
         "LETTA_BASE_URL": server.url,
         "DISABLE_AUTOUPDATER": "1",
     }
-
-    def run(*arguments: str) -> dict[str, Any]:
-        ran = subprocess.run(
-            ["node", str(PROGRAM), *arguments, "--output-format", "json"],
-            cwd=tmp_path / "work",
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert ran.stdout.strip(), ran.stderr
-        return json.loads(ran.stdout)  # type: ignore[no-any-return]
-
-    return run
+    return subprocess.Popen(
+        ["node", str(PROGRAM), *arguments, "--output-format", "json"],
+        cwd=folder / "work",
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def test_a_new_agent_then_the_same_one(letta: Any, server: Serve) -> None:
@@ -102,3 +110,28 @@ def test_tool_turns_with_bash_on_the_clients_machine(
     assert (both["subtype"], both["result"]) == ("success", "Both ran.")
     assert (tmp_path / "work" / "three.txt").read_text() == "three\n"
     assert (tmp_path / "work" / "two.txt").read_text() == "two\n"
+
+
+@pytest.mark.parametrize("conversation", ["default", "its own"])
+def test_the_program_killed_while_its_tool_runs_goes_on_in_the_next_start(
+    letta: Any, server: Serve, tmp_path: Path, conversation: str
+) -> None:
+    """Its call is still pending then: the conversation is not stuck, and the agent hears what became of it."""
+    first = letta(
+        "-p", script("hi", text="Hello."), "--new-agent", "--model", "bifrost/double", "--yolo"
+    )
+    agent = first["agent_id"]
+    prompt = script("run", tool=bash("touch began; sleep 60"), text="Ran it.")
+    place = ["--agent", agent, "--conversation", "default"]
+    if conversation != "default":
+        place = ["--conversation", first["conversation_id"]]
+    options = (*place, "--yolo")
+    process = started(server, tmp_path, "-p", prompt, *options)
+    wait_for((tmp_path / "work" / "began").is_file, 60)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    found = httpx.get(f"{server.url}/v1/agents/{agent}/approvals").json()["pending"]
+    assert len(found) == 1
+    again = letta("-p", script("again", text="Still here."), *options)
+    assert (again["subtype"], again["result"]) == ("success", "Still here.")
+    assert httpx.get(f"{server.url}/v1/agents/{agent}/approvals").json()["pending"] == []
