@@ -144,7 +144,7 @@ class AgentMessagesAsyncView(ApiView):
         """Send messages and return the run at once; `callback_url` is told when it has ended."""
         agent = self.agent(agent_id)
         body = parse_body(SendAsync, request)
-        callback_url = _callback_url(body.callback_url)
+        callback_url = checked_callback_url(body.callback_url)
         conversation = server().sessions.default_conversation(self.actor, agent)
         options = replace(
             turn_options(body, run_type="send_message_async", is_streaming=False),
@@ -154,7 +154,8 @@ class AgentMessagesAsyncView(ApiView):
         return Response(run_state(accept(self, conversation, body, options).run))
 
 
-def _callback_url(given: str | None) -> str:
+def checked_callback_url(given: str | None) -> str:
+    """Return the callback of a body, "" without one. Raises ValidationFailed for one that is not allowed."""
     if not given:
         return ""
     try:

@@ -6,6 +6,7 @@ from conversations.models.callback import RunCallback
 from conversations.models.checkpoint import Checkpoint, CheckpointWrite
 from conversations.models.conversation import Conversation, Message
 from conversations.models.run import Run, RunStatus, Step, ToolCall
+from conversations.models.schedule import Schedule
 from conversations.models.vector import MessageVector
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Run",
     "RunCallback",
     "RunStatus",
+    "Schedule",
     "Step",
     "ToolCall",
 ]

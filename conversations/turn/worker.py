@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import Error
 
 from agents.services import jobs
-from conversations.services import runs
+from conversations.services import runs, schedules
 from conversations.services.cancel import CHANNEL
 from conversations.services.dispatch import enqueue_all
 from conversations.turn import orphans
@@ -238,6 +238,7 @@ class TurnWorker:
             try:
                 enqueue_all(await run_db(sweep))
                 jobs.queue.enqueue_all(await run_db(jobs.sweep))
+                await run_db(schedules.fire_due)
             except (Error, OSError) as exc:
                 logger.warning("event=sweep_failed error=%r", exc)
             await asyncio.sleep(SWEEP_SECONDS)

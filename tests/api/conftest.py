@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from agents.models import File, Job, User
-from tests.api.routes import SOURCE, World
+from tests.api.routes import MESSAGE, SOURCE, World
 from tests.conftest import Api
 
 
@@ -34,6 +34,8 @@ def world(api: Api, agent: dict[str, Any]) -> World:
     )
     address = {"base_url": "http://127.0.0.1:9", "api_key": "k"}
     added = api.post("/v1/providers", {"name": "mine", "provider_type": "openai", **address}).json()
+    later = {**MESSAGE, "schedule": {"scheduled_at": 4_000_000_000_000}}
+    scheduled = api.post(f"/v1/agents/{agent['id']}/schedule", later).json()
     job = Job.objects.create(
         owner_id=User.FIRST_ID, kind="nothing", due_at=timezone.now() + timedelta(days=1)
     )
@@ -58,4 +60,5 @@ def world(api: Api, agent: dict[str, Any]) -> World:
         folder=folder["id"],
         file=f"file-{file.pk}",
         provider=added["id"],
+        schedule=scheduled["id"],
     )

@@ -50,6 +50,7 @@ class World:
     folder: str
     file: str
     provider: str
+    schedule: str
 
     def fill(self, path: str) -> str:
         return path.format(**vars(self))
@@ -373,6 +374,17 @@ _FOLDERS: dict[str, list[Route]] = {
     ],
 }
 ROUTES |= _FOLDERS
+_LATER = {"messages": MESSAGE["messages"], "schedule": {"scheduled_at": 4_000_000_000_000}}
+ROUTES |= {
+    r"^agents/(?P<agent_id>[^/]+)/schedule/?$": [
+        Route("GET", "agents/{agent}/schedule"),
+        Route("POST", "agents/{agent}/schedule", _LATER),
+    ],
+    r"^agents/(?P<agent_id>[^/]+)/schedule/(?P<scheduled_message_id>[^/]+)/?$": [
+        Route("GET", "agents/{agent}/schedule/{schedule}"),
+        Route("DELETE", "agents/{agent}/schedule/{schedule}"),
+    ],
+}
 _PROVIDER = {
     "name": "own",
     "provider_type": "openai",

@@ -119,6 +119,7 @@ def idle_world(idle_api: Api) -> World:
         folder=f"source-{NO_ID}",
         file=f"file-{NO_ID}",
         provider=f"provider-{NO_ID}",
+        schedule=f"schedule-{NO_ID}",
     )
 
 
