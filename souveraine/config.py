@@ -279,6 +279,14 @@ SETTINGS: tuple[Setting, ...] = (
         minimum=1024,
     ),
     S(
+        "SOUVERAINE_MAX_IMAGE_BYTES",
+        "server.max_image_bytes",
+        "int",
+        5 * 1024 * 1024,
+        "Largest image of a message, in bytes",
+        minimum=1024,
+    ),
+    S(
         "SOUVERAINE_MAX_IMPORT_BYTES",
         "server.max_import_bytes",
         "int",

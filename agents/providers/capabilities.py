@@ -91,6 +91,24 @@ def without_images(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     ]
 
 
+def without_unfetched(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Put a text in the place of each image that is only an address: providers are not sent to fetch."""
+    return [
+        message
+        if isinstance(message.content, str)
+        else replace(message, content=[_fetched(part) for part in message.content])
+        for message in messages
+    ]
+
+
+def _fetched(part: Part) -> Part:
+    source = part.get("source") or {}
+    if part.get("type") != "image" or source.get("data"):
+        return part
+    why = source.get("error") or "it is not there"
+    return {"type": "text", "text": f"[an image that could not be fetched: {why}]"}
+
+
 def _without_image(part: Part) -> Part:
     if part.get("type") != "image":
         return part

@@ -6,6 +6,7 @@ from typing import Any
 
 from conversations.api.approvals import incoming_approval, is_decision
 from conversations.api.bodies import MessageCreate, SendMessage
+from conversations.api.images import check_number, checked_image
 from conversations.services.accept import Incoming, IncomingMessage, TurnOptions
 from souveraine.api.validation import failed, parse_data
 from souveraine.errors import ValidationFailed
@@ -48,7 +49,8 @@ def _content(
     """Return the plain text, and the parts when they are more than one text part."""
     if isinstance(content, str):
         return content, None
-    texts = []
+    texts, kept = [], []
+    check_number(content, ("body", "messages", index, "content"))
     for number, part in enumerate(content):
         loc = ("body", "messages", index, "content", number)
         if part.get("type") not in PART_TYPES:
@@ -67,15 +69,17 @@ def _content(
                     part.get("text"),
                 )
             texts.append(part["text"])
-        elif not isinstance(part.get("source"), dict):
-            raise failed(
-                "dict_type",
-                (*loc, "source"),
-                "An image needs a `source` object.",
-                part.get("source"),
-            )
+            kept.append(part)
+        else:
+            kept.append(checked_image(part, loc))
     is_plain = len(content) == 1 and content[0]["type"] == "text"
-    return "\n".join(texts), None if is_plain else content
+    return "\n".join(texts), None if is_plain else kept
+
+
+def has_image_urls(messages: list[Incoming]) -> bool:
+    """Tell whether the worker has images to fetch."""
+    parts = [p for m in messages if isinstance(m, IncomingMessage) for p in m.content or ()]
+    return any(p["type"] == "image" and p["source"]["type"] == "url" for p in parts)
 
 
 def turn_options(body: SendMessage, *, run_type: str, is_streaming: bool) -> TurnOptions:

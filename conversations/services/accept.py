@@ -25,6 +25,7 @@ from souveraine.errors import ConversationBusy, NotFound, Unavailable
 from souveraine.events.log import append
 from souveraine.lib.crash_points import reached
 
+HAS_URLS = "image_urls"  # in the run's request: one of its messages has an image only by its URL
 PING_SEQ = 1  # the number of a stream's first event
 
 

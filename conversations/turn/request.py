@@ -11,7 +11,7 @@ from typing import Any
 
 from agents.providers import registry
 from agents.providers.base import ChatMessage, ChatRequest
-from agents.providers.capabilities import without_images
+from agents.providers.capabilities import without_images, without_unfetched
 from agents.services.memory import sync_blocks
 from conversations.models import Conversation, Message
 from conversations.services.prompt import (
@@ -167,6 +167,7 @@ def request_of(draft: Draft) -> ChatRequest:
 
 def seen_by_model(context: TurnContext, messages: list[ChatMessage]) -> list[ChatMessage]:
     """Replace what the present model cannot take."""
+    messages = without_unfetched(messages)
     model = registry.known_model(context.model_handle, context.run.agent.owner_id)
     return messages if model is None or model.can("vision") else without_images(messages)
 

@@ -33,6 +33,7 @@ from conversations.turn.context import Gates, TurnContext
 from conversations.turn.database import run_db
 from conversations.turn.emitter import Emitter
 from conversations.turn.graph import TurnState, derive_state
+from conversations.turn.images import take_in_images
 from conversations.turn.model_call import store_partial
 from conversations.turn.notices import add_notices
 from conversations.turn.reconcile import fill_gap, reconcile_stream
@@ -102,6 +103,7 @@ class TurnRunner:
                 context, state = await run_db(self._prepare, emitter)
                 self._context = context
                 reached("after_prepare")
+                await take_in_images(self.run)
                 return await self._invoke(context, state), None
         except asyncio.CancelledError:
             if not self.is_cancelled:

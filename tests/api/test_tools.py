@@ -362,7 +362,7 @@ def test_all_26_base_tools_exist_and_work_or_say_why_not(api: Api) -> None:
         "Nothing was sent: write your answer as plain text, it goes to the person directly.",
     )
     for tool in agent["tools"]:
-        if tool["name"] in ("run_code", "grep_files", "search_memory"):
+        if tool["name"] in ("run_code", "search_memory"):
             args = dict.fromkeys(tool["json_schema"]["parameters"]["required"], "x")
             status, text = run(tool["name"], **args)
             assert status == "error"

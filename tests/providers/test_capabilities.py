@@ -16,7 +16,7 @@ from tests.conftest import Api, make_agent
 
 IMAGE = {
     "type": "image",
-    "source": {"type": "base64", "media_type": "image/png", "data": "UE5H"},
+    "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
 }
 TEXT = {"type": "text", "text": "see"}
 
@@ -120,12 +120,12 @@ def test_conversation_with_images_goes_on_with_a_blind_model(api: Api, provider:
     agent = make_agent(api)
     send = f"/v1/agents/{agent['id']}/messages"
     api.post(send, {"messages": [{"role": "user", "content": [TEXT, IMAGE]}]})
-    assert "UE5H" in str(provider.requests[-1].messages)
+    assert "iVBORw0KGgo=" in str(provider.requests[-1].messages)
     provider.capabilities = frozenset()
     registry.list_models(refresh=True)
     answer = api.post(send, {"messages": [{"role": "user", "content": "And now?"}]})
     assert answer.status == 200
-    assert "UE5H" not in str(provider.requests[-1].messages)
+    assert "iVBORw0KGgo=" not in str(provider.requests[-1].messages)
     assert provider.requests[-1].tools == []
 
 
