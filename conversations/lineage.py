@@ -91,3 +91,14 @@ def inherited_up_to(conversation: Conversation, sequence: int) -> list[dict[str,
         if first <= end:
             kept.append({"conversation": str(conversation_id), "first": first, "last": end})
     return kept
+
+
+def is_inherited(message: Message) -> bool:
+    """Tell whether a conversation that is there has begun with this message of another."""
+    forks = Conversation.objects.filter(agent_id=message.agent_id, deleted_at__isnull=True)
+    source = str(message.conversation_id)
+    return any(
+        shared["conversation"] == source and shared["first"] <= message.sequence <= shared["last"]
+        for inherited in forks.exclude(inherited=[]).values_list("inherited", flat=True)
+        for shared in inherited
+    )

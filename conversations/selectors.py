@@ -12,7 +12,7 @@ from django.db.models.functions import Cast
 
 from agents.actor import Actor
 from agents.models import Agent
-from conversations.lineage import lineage_page, shown_in
+from conversations.lineage import is_inherited, lineage_page, shown_in
 from conversations.models import Conversation, Message, Run, RunStatus, Step
 from conversations.models.run import UNENDED, key_of_otids
 from conversations.services.prompt import SYSTEM_SEQUENCE
@@ -235,11 +235,10 @@ def get_step(actor: Actor, step_id: uuid.UUID) -> Step:
 
 
 def get_message(actor: Actor, message_id: uuid.UUID) -> Message:
-    """Return one message. Raises NotFound."""
-    message = Message.objects.filter(
-        id=message_id, agent__owner=actor.user, conversation__deleted_at__isnull=True
-    ).first()
-    if message is None:
+    """Return one message, also of a deleted conversation that a fork has begun with. Raises NotFound."""
+    found = Message.objects.filter(id=message_id, agent__owner=actor.user)
+    message = found.select_related("conversation").first()
+    if message is None or (message.conversation.deleted_at and not is_inherited(message)):
         raise NotFound(f"Message not found with id='{ids.make(ids.MESSAGE, message_id)}'")
     return message
 

@@ -125,11 +125,16 @@ def test_the_default_conversation_can_be_forked_and_forks_outlive_their_source(
     assert (reset.status, len(reset.json()["message_ids"])) == (200, 1)
     assert api.get(f"/v1/agents/{agent['id']}/messages?conversation_id=default").json()[1:] == []
     assert texts(api, other) == ["Q1", "Hello there."]
+    answer = api.get(f"{other}/messages").json()[0]["id"]
+    assert api.get(f"/v1/messages/{answer}").status == 200
     talk(api, other, "R2")
     assert said(provider) == ["Q1", "Hello there.", "R2"]
     provider.enqueue("fresh")
     api.post(f"/v1/agents/{agent['id']}/messages", {"input": "again"})
     assert said(provider) == ["again"]
+    for path in (other, hidden):
+        api.delete(path)
+    assert api.get(f"/v1/messages/{answer}").status == 404
 
 
 def test_reset_twice_and_of_an_agent_that_was_never_talked_to(api: Api) -> None:
