@@ -6,13 +6,15 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from agents.actor import Actor
 from agents.models import Agent, AgentBlock, Block, Identity, RememberedDecision, Tool
 from souveraine import ids
 from souveraine.api.pagination import page
 from souveraine.errors import NotFound
+from souveraine.lib.tags import with_tags
 
 T = TypeVar("T", Agent, Block)
 
@@ -113,21 +115,49 @@ def list_blocks(
     after: uuid.UUID | None = None,
     before: uuid.UUID | None = None,
 ) -> list[Block]:
-    """Return one page of blocks; filters: label, label_search, value_search, description_search, tags."""
-    queryset = with_identities(blocks_of(actor).exclude(hidden=True), filters)
-    if filters.get("label"):
-        queryset = queryset.filter(label=filters["label"])
-    for name in ("label", "value", "description"):
-        if filters.get(f"{name}_search"):
-            queryset = queryset.filter(**{f"{name}__icontains": filters[f"{name}_search"]})
+    """Return one page of blocks; filters as in `filter_blocks`."""
     return page(
-        queryset,
+        filter_blocks(actor, filters),
         field="created_at",
         ascending=ascending,
         limit=limit,
         after=get_block(actor, after) if after else None,
         before=get_block(actor, before) if before else None,
     )
+
+
+def filter_blocks(actor: Actor, filters: dict[str, Any]) -> QuerySet[Block]:
+    """Apply Letta's filters: label, name (of a template), templates_only, project_id, tags (+ match_all_tags),
+    the *_search ones, connected_to_agents_count_gt, _lt, _eq, identity_id and identifier_keys.
+    """
+    queryset = with_identities(blocks_of(actor).exclude(hidden=True), filters)
+    if filters.get("label"):
+        queryset = queryset.filter(label=filters["label"])
+    for name in ("label", "value", "description"):
+        if filters.get(f"{name}_search"):
+            queryset = queryset.filter(**{f"{name}__icontains": filters[f"{name}_search"]})
+    for name, key in (("name", "template_name"), ("project_id", "project_id")):
+        if filters.get(name):
+            queryset = queryset.filter(**{f"config__{key}": filters[name]})
+    if filters.get("templates_only"):
+        queryset = queryset.filter(config__is_template=True)
+    if filters.get("tags"):
+        queryset = with_tags(queryset, filters["tags"], match_all=bool(filters["match_all_tags"]))
+    return _with_agent_counts(queryset, filters)
+
+
+def _with_agent_counts(queryset: QuerySet[Block], filters: dict[str, Any]) -> QuerySet[Block]:
+    wanted = {
+        lookup: filters[f"connected_to_agents_count_{name}"]
+        for name, lookup in (("gt", "gt"), ("lt", "lt"), ("eq", "in"))
+        if filters.get(f"connected_to_agents_count_{name}") is not None
+    }
+    if not wanted:
+        return queryset
+    rows = AgentBlock.objects.filter(block=OuterRef("pk")).order_by()
+    counted = rows.values("block").annotate(count=Count("pk")).values("count")
+    queryset = queryset.alias(agent_count=Coalesce(Subquery(counted), 0))
+    return queryset.filter(**{f"agent_count__{lookup}": value for lookup, value in wanted.items()})
 
 
 def attached_blocks(agent: Agent) -> list[Block]:

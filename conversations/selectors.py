@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
-from django.db.models import Q, QuerySet, TextField
-from django.db.models.functions import Cast
+from django.db.models import Q, QuerySet
 
 from agents.actor import Actor
 from agents.models import Agent
@@ -21,6 +19,7 @@ from conversations.wire.kinds import rows_with
 from souveraine import ids
 from souveraine.api.pagination import page
 from souveraine.errors import NotFound
+from souveraine.lib.tags import with_tags
 
 STATUSES = {
     "created": (RunStatus.WAITING, RunStatus.QUEUED),
@@ -354,21 +353,10 @@ def step_filters(actor: Actor, filters: dict[str, Any]) -> QuerySet[Step]:
     if filters.get("has_feedback") is not None:
         queryset = queryset.filter(feedback__isnull=not filters["has_feedback"])
     if filters.get("tags"):
-        queryset = queryset.alias(tag_text=Cast("tags", TextField())).filter(
-            _any_tag(filters["tags"])
-        )
+        queryset = with_tags(queryset, filters["tags"])
     if filters.get("trace_ids") or filters.get("project_id"):
         return queryset.none()
     return queryset
-
-
-def _any_tag(tags: list[str]) -> Q:
-    """Match the stored JSON list as text: databases write characters beyond ASCII in two ways."""
-    found = Q()
-    for tag in tags:
-        for is_ascii in (True, False):
-            found |= Q(tag_text__contains=json.dumps(tag, ensure_ascii=is_ascii))
-    return found
 
 
 def run_filters(actor: Actor, filters: dict[str, Any]) -> QuerySet[Run]:

@@ -15,13 +15,17 @@ from agents.services import blocks as block_services
 from agents.services.memory import take_up_edits
 from conversations.api.base import ApiView, cursor
 from conversations.api.bodies import BlockUpdate, CreateAgent, UpdateAgent
+from conversations.api.incoming import initial_messages
 from conversations.composition import server
+from conversations.services.accept import begin_with
 from conversations.wire.agents import agent_states, wanted_relationships
 from conversations.wire.states import block_state
 from souveraine import ids
 from souveraine.api.pagination import PageQuery
 from souveraine.api.validation import failed, parse_body, parse_id, parse_query
 from souveraine.lib.text import bad_text_place
+
+Order = Literal["created_at", "updated_at", "last_run_completion"]
 
 
 class AgentFilters(PageQuery):
@@ -38,7 +42,8 @@ class AgentFilters(PageQuery):
     identifier_keys: list[str] | None = None
     include: list[str] | None = None
     include_relationships: list[str] | None = None
-    order_by: Literal["created_at", "updated_at", "last_run_completion"] = "created_at"
+    order_by: Order = "created_at"
+    sort_by: Order | None = None
     ascending: bool = False
     last_stop_reason: str | None = None
     created_by_id: str | None = None
@@ -65,7 +70,7 @@ class AgentsView(ApiView):
         agents = server().inventory.list_agents(
             self.actor,
             _filters(query),
-            order_by=query.order_by,
+            order_by=query.sort_by or query.order_by,
             ascending=query.order == "asc" or query.ascending,
             limit=query.limit,
             offset=query.offset,
@@ -79,10 +84,12 @@ class AgentsView(ApiView):
     def post(self, request: Request) -> Response:
         """Create an agent."""
         data = parse_body(CreateAgent, request).model_dump(exclude_unset=True)
+        said = initial_messages(data.pop("initial_message_sequence", None))
         agent = server().inventory.create_agent(self.actor, data)
-        server().sessions.default_conversation(
-            self.actor, agent
-        )  # clients look for its message_ids
+        # Clients look for its message_ids.
+        conversation = server().sessions.default_conversation(self.actor, agent)
+        if said:
+            begin_with(conversation, said)
         return Response(agent_states(self.actor, [agent], with_context=True)[0])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 
+from pydantic import BaseModel
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
@@ -16,6 +17,12 @@ from souveraine.api.validation import failed, parse_id
 from souveraine.errors import NotFound
 
 DEFAULT = "default"
+
+
+class AgentIdQuery(BaseModel):
+    """The agent whose default conversation is meant, or that a conversation is for."""
+
+    agent_id: str | None = None
 
 
 class ApiView(APIView):

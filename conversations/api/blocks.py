@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from drf_spectacular.utils import extend_schema
+from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.models import Agent, Block
-from agents.selectors import agents_of, get_block, list_blocks
+from agents.selectors import agents_of, filter_blocks, get_block, list_blocks
 from agents.services import blocks as block_services
 from agents.services.memory import take_up_edits
 from conversations.api.base import ApiView, cursor
@@ -20,17 +21,34 @@ from souveraine import ids
 from souveraine.api.pagination import PageQuery
 from souveraine.api.validation import parse_body, parse_id, parse_query
 
+Count = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+
 
 class BlockFilters(PageQuery):
     """Query of the blocks list; its default order is asc, unlike the other lists."""
 
     order: Literal["asc", "desc"] = "asc"
     label: str | None = None
+    name: str | None = None
+    templates_only: bool = False
+    project_id: str | None = None
+    tags: list[str] | None = None
+    match_all_tags: bool = False
+    connected_to_agents_count_gt: Count | None = None
+    connected_to_agents_count_lt: Count | None = None
+    connected_to_agents_count_eq: list[Count] | None = None
     identity_id: str | None = None
     identifier_keys: list[str] | None = None
     label_search: str | None = None
     value_search: str | None = None
     description_search: str | None = None
+
+
+def _filters(request: Request) -> BlockFilters:
+    query = parse_query(BlockFilters, request)
+    if query.identity_id:
+        parse_id(ids.IDENTITY, query.identity_id, "identity_id", source="query")
+    return query
 
 
 class BlocksView(ApiView):
@@ -41,9 +59,7 @@ class BlocksView(ApiView):
     @extend_schema(operation_id="blocks_list")
     def get(self, request: Request) -> Response:
         """List the caller's blocks, oldest first."""
-        query = parse_query(BlockFilters, request)
-        if query.identity_id:
-            parse_id(ids.IDENTITY, query.identity_id, "identity_id", source="query")
+        query = _filters(request)
         found = list_blocks(
             self.actor,
             query.model_dump(),
@@ -80,10 +96,12 @@ def _with_config(data: dict[str, Any]) -> dict[str, Any]:
 class BlockCountView(ApiView):
     """How many blocks there are."""
 
+    query_model = BlockFilters
+
     @extend_schema(operation_id="blocks_count")
     def get(self, request: Request) -> Response:
-        """Count the caller's blocks."""
-        return Response(Block.objects.filter(owner=self.actor.user).count())
+        """Count the caller's blocks, with the filters of the list."""
+        return Response(filter_blocks(self.actor, _filters(request).model_dump()).count())
 
 
 def fresh(view: ApiView, block_id: str) -> Block:

@@ -170,6 +170,7 @@ class CreateAgent(AgentFields):
     persona: LongText | None = None
     include_base_tools: bool = True
     include_multi_agent_tools: bool = False
+    initial_message_sequence: Annotated[list[JSONObject], Field(max_length=1000)] | None = None
 
 
 class UpdateAgent(AgentFields):

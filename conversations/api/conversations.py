@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.actor import Actor
-from conversations.api.base import DEFAULT, ApiView, cursor, required_agent_id
+from conversations.api.base import DEFAULT, AgentIdQuery, ApiView, cursor, required_agent_id
 from conversations.api.bodies import Body, CreateConversation, UpdateConversation
 from conversations.composition import server
 from conversations.models import Conversation
@@ -52,6 +52,7 @@ class ConversationsView(ApiView):
     """The collection."""
 
     query_model = ConversationFilters
+    query_models = {"POST": AgentIdQuery}
 
     @extend_schema(operation_id="conversations_list")
     def get(self, request: Request) -> Response:

@@ -237,6 +237,7 @@ class FolderUploadView(FolderApiView):
     """The upload."""
 
     parser_classes = [MultiPartParser]
+    query_model = UploadQuery
 
     @extend_schema(
         operation_id="folders_files_upload",

@@ -27,6 +27,11 @@ def incoming_messages(body: SendMessage) -> list[Incoming]:
     return sorted(read, key=lambda message: isinstance(message, IncomingMessage))
 
 
+def initial_messages(sequence: list[dict[str, Any]] | None) -> list[Incoming]:
+    """Read `initial_message_sequence` of a new agent. Raises ValidationFailed (422)."""
+    return [_incoming(item, index) for index, item in enumerate(sequence or [])]
+
+
 def _incoming(item: dict[str, Any], index: int) -> Incoming:
     if is_decision(item):
         return incoming_approval(item, index)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from conversations.api.base import ApiView, cursor, message_cursor
+from conversations.api.base import AgentIdQuery, ApiView, cursor, message_cursor
 from conversations.api.bodies import Body
 from conversations.api.following import cursor_of
 from conversations.api.messages import FollowStream
@@ -262,6 +262,8 @@ class AgentCancelView(ApiView):
 
 class ConversationCancelView(ApiView):
     """Cancel a conversation's run."""
+
+    query_model = AgentIdQuery
 
     @extend_schema(operation_id="conversations_cancel", request=None)
     def post(self, request: Request, conversation_id: str) -> Response:

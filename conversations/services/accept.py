@@ -285,7 +285,17 @@ def _may_retry(conversation: Conversation, earlier: Run) -> bool:
     ).exists()
 
 
-def _append_messages(conversation: Conversation, run: Run, messages: Sequence[Incoming]) -> None:
+def begin_with(conversation: Conversation, messages: Sequence[Incoming]) -> None:
+    """Store what is said before the first turn; the model is not called. Not idempotent."""
+    with transaction.atomic():
+        locked = Conversation.objects.select_for_update().get(pk=conversation.pk)
+        _append_messages(locked, None, messages)
+        locked.save(update_fields=["last_sequence"])
+
+
+def _append_messages(
+    conversation: Conversation, run: Run | None, messages: Sequence[Incoming]
+) -> None:
     rows = []
     for message in messages:
         conversation.last_sequence += 1

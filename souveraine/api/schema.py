@@ -47,7 +47,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 class ContractSchema(AutoSchema):
     """Describes views whose answers are plain dictionaries in the contract's shapes (docs/api.md).
 
-    A view names the model of its query in `query_model`.
+    A view names the model of its query in `query_model`: that of GET if it has GET. `query_models` has those of others.
     """
 
     def get_auth(self) -> list[dict[str, list[str]]]:
@@ -57,9 +57,11 @@ class ContractSchema(AutoSchema):
         )
 
     def get_override_parameters(self) -> list[Any]:
-        """Give the query's fields for GET."""
-        model = getattr(self.view, "query_model", None)
-        return parameters_of(model) if model is not None and self.method == "GET" else []
+        """Give the query's fields."""
+        model = getattr(self.view, "query_models", {}).get(self.method)
+        if model is None and (self.method == "GET" or not hasattr(self.view, "get")):
+            model = getattr(self.view, "query_model", None)
+        return parameters_of(model) if model is not None else []
 
     def get_request_serializer(self) -> Any:
         """Give no body unless `extend_schema` names one."""

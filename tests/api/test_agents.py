@@ -476,7 +476,7 @@ class StubInventory:
 
 
 class StubModels:
-    def list_models(self) -> list[Any]:
+    def list_models(self, actor: Any) -> list[Any]:
         return FakeProvider("stub", models=("m1",)).list_models()
 
 
@@ -527,3 +527,34 @@ def test_each_part_of_the_server_can_be_replaced_by_a_stub_without_patching(
         blocks = idle_api.get(f"/v1/agents/{made['id']}/core-memory/blocks").json()
     assert [(b["label"], b["value"]) for b in blocks] == [("stub", "from a stub")]
     assert idle_api.get(f"/v1/agents/{made['id']}").json()["name"] == "golden-agent"
+
+
+def test_an_agent_begins_with_what_was_said_before(api: Api, provider: Any) -> None:
+    said = [
+        {"role": "user", "content": "I am Ada."},
+        {"role": "assistant", "content": "Hello Ada."},
+    ]
+    agent = make_agent(api, initial_message_sequence=said)
+    assert provider.requests == [], "no turn was made of it"
+    listed = api.get(f"/v1/agents/{agent['id']}/messages").json()
+    assert [m["message_type"] for m in listed] == [
+        "system_message",
+        "user_message",
+        "assistant_message",
+    ]
+    assert len(agent["message_ids"]) == 3
+    api.post(f"/v1/agents/{agent['id']}/messages", {"input": "And you?"})
+    prompt = [(m.role, m.content) for m in provider.requests[-1].messages[-3:]]
+    assert [role for role, _ in prompt] == ["user", "assistant", "user"]
+    before = api.get("/v1/agents/count").json()
+    refused = api.post(
+        "/v1/agents", {"name": "x", "model": "fake/fake-model", "initial_message_sequence": [{}]}
+    )
+    assert (refused.status, api.get("/v1/agents/count").json()) == (422, before)
+
+
+def test_sort_by_is_an_old_name_of_order_by(api: Api) -> None:
+    agents = [make_agent(api) for _ in range(3)]
+    api.patch(f"/v1/agents/{agents[0]['id']}", {"name": "touched"})
+    found = api.get("/v1/agents?sort_by=updated_at").json()
+    assert found[0]["id"] == agents[0]["id"]

@@ -240,3 +240,35 @@ def test_two_conversations_see_a_changed_block_on_their_next_turn(api: Api, prov
     prompts = [str(request.messages[0].content) for request in provider.requests]
     assert ["Name: Eve" in prompt for prompt in prompts] == [False, False, True, True]
     assert ["Name: Bob" in prompt for prompt in prompts] == [True, True, False, False]
+
+
+def test_filters_of_the_list_and_of_the_count(idle_api: Api) -> None:
+    agents = [make_agent(idle_api) for _ in range(2)]
+
+    def create(label: str, **fields: Any) -> str:
+        made = idle_api.post("/v1/blocks", {"label": label, "value": "x", **fields}).json()
+        return str(made["id"])
+
+    free = create("free", tags=["red", "größer"])
+    one = create("one", tags=["red"], is_template=True, template_name="T")
+    two = create("two", project_id="p1")
+    idle_api.patch(f"/v1/agents/{agents[0]['id']}/core-memory/blocks/attach/{one}")
+    for agent in agents:
+        idle_api.patch(f"/v1/agents/{agent['id']}/core-memory/blocks/attach/{two}")
+    mine = {free, one, two}
+    for query, expected in {
+        "connected_to_agents_count_eq=0": {free},
+        "connected_to_agents_count_eq=0&connected_to_agents_count_eq=2": {free, two},
+        "connected_to_agents_count_gt=1": {two},
+        "connected_to_agents_count_lt=2": {free, one},
+        "tags=red": {free, one},
+        "tags=red&tags=größer&match_all_tags=true": {free},
+        "templates_only=true": {one},
+        "name=T": {one},
+        "project_id=p1": {two},
+        "label=free": {free},
+    }.items():
+        found = {b["id"] for b in idle_api.get(f"/v1/blocks?{query}&limit=1000").json()}
+        assert found & mine == expected, query
+        assert idle_api.get(f"/v1/blocks/count?{query}").json() == len(found), query
+    assert idle_api.get("/v1/blocks?connected_to_agents_count_gt=9999999999999").status == 422
