@@ -374,6 +374,14 @@ _FOLDERS: dict[str, list[Route]] = {
     ],
 }
 ROUTES |= _FOLDERS
+ROUTES |= {
+    r"^chat/completions/?$": [
+        Route("POST", "chat/completions", {"model": "{agent}", "messages": MESSAGE["messages"]})
+    ],
+    r"^voice-beta/(?P<agent_id>[^/]+)/chat/completions/?$": [
+        Route("POST", "voice-beta/{agent}/chat/completions", expected=410)
+    ],
+}
 _LATER = {"messages": MESSAGE["messages"], "schedule": {"scheduled_at": 4_000_000_000_000}}
 ROUTES |= {
     r"^agents/(?P<agent_id>[^/]+)/schedule/?$": [

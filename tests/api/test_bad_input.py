@@ -29,7 +29,7 @@ def snapshot() -> list[Any]:
 
 
 NO_JSON = re.compile(
-    "attach|detach|^jobs/|^agents/import$|/upload$|/files/|providers/.+/(check|refresh)$"
+    "attach|detach|^jobs/|^agents/import$|/upload$|/files/|providers/.+/(check|refresh)$|voice-beta"
 )
 OWN_LIMITS = ("agents/import",)  # they take files
 
