@@ -14,7 +14,7 @@ from django.utils.module_loading import import_string
 from agents.actor import Actor
 from agents.models import Agent, Archive, Passage, PassageTag
 from agents.providers import embeddings
-from agents.ranking import TEXT_ONLY, Ranked, Weights, fuse
+from agents.ranking import BOTH, TEXT_ONLY, Ranked, fuse
 from souveraine import ids
 from souveraine.api.pagination import page
 from souveraine.errors import NotFound, SouveraineError
@@ -26,7 +26,6 @@ PASSAGES = TextIndex("agents_passage", ("archive_id",))
 CANDIDATES = 100  # of each way of searching, before they are fused
 MAX_TEXT_MATCHES = 10_000  # passages that a list filtered by words pages through
 NEAREST = "agents.vectors.nearest"  # loads numpy, so only when it is needed
-WEIGHTS = Weights(text=1.0, vector=0.7)
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def search_passages(archives: Sequence[Archive], wanted: PassageQuery) -> list[F
     scope = {"archive_id": [a.pk for a in archives]}
     by_text = [(h.row, h.score) for h in PASSAGES.best(words, scope, _conditions(wanted), wide)]
     by_vector = _nearest(archives, wanted, wide)
-    ranked = fuse(by_text, by_vector, WEIGHTS if by_vector else TEXT_ONLY)[: wanted.limit]
+    ranked = fuse(by_text, by_vector, BOTH if by_vector else TEXT_ONLY)[: wanted.limit]
     found = Passage.objects.select_related("archive", "file__folder").in_bulk(
         [r.row for r in ranked]
     )

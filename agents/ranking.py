@@ -1,7 +1,8 @@
 """One order out of what was found by words and by meaning.
 
 Ranks alone (reciprocal rank fusion) lose how much better the first is than the second, and with equal weights
-the worse of two ways pulls the better one down. So scores are fused, each scaled to its own best, and weighted.
+the worse of two ways pulls the better one down. So scores are fused and weighted; and where the best match by words
+has only some of the words, the words count for less.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Weights:
 
 
 TEXT_ONLY = Weights(text=1.0, vector=0.0)
+BOTH = Weights(text=1.0, vector=1.5)  # measured: docs/benchmarks.md
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def fuse(by_text: Scored, by_vector: Scored, weights: Weights) -> list[Ranked]:
 
 def _scaled(found: Scored) -> dict[int, float]:
     best = max((score for _, score in found), default=0.0)
-    return {row: score / best if best > 0 else 0.0 for row, score in found}
+    return {row: score / max(best, 1.0) for row, score in found}
 
 
 def _scaled_similarities(found: Scored) -> dict[int, float]:

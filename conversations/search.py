@@ -24,7 +24,7 @@ from django.utils.module_loading import import_string
 from agents.actor import Actor
 from agents.models import Agent
 from agents.providers import embeddings
-from agents.ranking import Ranked, Weights, fuse
+from agents.ranking import BOTH, Ranked, Weights, fuse
 from conversations.lineage import shown_in
 from conversations.models import Conversation, Message, MessageVector
 from conversations.search_signals import USER, Span, span_of, speaker_of
@@ -54,8 +54,8 @@ class Tuning:
     is what lies in a named time and has nothing else.
     """
 
-    text: float = 1.0
-    vector: float = 1.0
+    text: float = BOTH.text
+    vector: float = BOTH.vector
     answer: float = 0.8
     neighbour: float = 0.1
     speaker: float = 0.3

@@ -22,6 +22,8 @@ from django.db import connection
 MAX_WORDS = 32
 FREQUENT = 1500  # occurrences: a word that is in so many rows tells little
 RANKED_ROWS = 3000  # rows that one search ranks at most
+ENOUGH = 20  # rows with rare words, beside which frequent words are not looked for
+LEAST_WEIGHT = 1e-6
 K1, B, USUAL_LENGTH = 1.2, 0.75, 20  # of BM25; the length of a usual text in different words
 STOP_WORDS = frozenset(
     (  # noqa: SIM905  a list of them takes eighty lines
@@ -38,7 +40,7 @@ Condition = tuple[str, list[Any]]
 
 @dataclass(frozen=True)
 class Hit:
-    """A row that matches; a higher score is better."""
+    """A row that matches. The score is about 1 for a usual text with all of the words, less where some are missing."""
 
     row: int
     score: float
@@ -89,28 +91,53 @@ class TextIndex:
     def best(
         self, words: Sequence[str], scope: Scope, conditions: Sequence[Condition], limit: int
     ) -> list[Hit]:
-        """Return the rows with any of the words, best first; two queries, or three. An empty scope list is no row.
+        """Return the rows with any of the words, best first; at most five queries. An empty scope list is no row.
 
         Of frequent words only the newest rows are ranked; rows with rare words are found however old they are.
         """
         if not words or not limit or any(not ids for ids in scope.values()):
             return []
-        counts = {word: count for word, count in self._counts(words, scope).items() if count}
-        rare = _rare(counts)
-        best = self._ranked(rare, scope, conditions, limit)
-        if len(rare) < len(counts) and len(best) < limit:
+        # Words that are rare everywhere need no scope in the index, whose own list may be long.
+        counted = self._counts(words, {})
+        frequent = [word for word in words if counted[word] >= FREQUENT] if scope else []
+        counted |= self._counts(frequent, scope)
+        present = {word: count for word, count in counted.items() if count}
+        rare = _rare({word: count for word, count in present.items() if word not in frequent})
+        best = self._ranked(rare, scope, conditions, limit, is_narrow=False)
+        if len(best) < min(limit, ENOUGH) and len(rare) < len(present):
             # A row's score over all words is never below that over the rare ones.
-            best |= self._ranked(counts, scope, conditions, limit)
-        hits = [Hit(row, score) for row, score in best.items()]
+            best |= self._ranked(_rare(present) or present, scope, conditions, limit)
+        whole = self._whole(counted)
+        hits = [Hit(row, score / whole) for row, score in best.items()]
         return sorted(hits, key=lambda hit: (-hit.score, -hit.row))[:limit]
 
+    def _whole(self, counts: Mapping[str, int]) -> float:
+        """Return the score of a usual text with all of the words; one that is nowhere counts as a rare one."""
+        if connection.vendor != "sqlite":
+            return sum(_weight(max(1, count)) for count in counts.values())
+        # FTS5 keeps the number of its rows at the start of this record; counting them would take time.
+        [(record,)] = _rows(f"SELECT block FROM {self.fts}_data WHERE id = 1", [])  # noqa: S608
+        rows = _varint(bytes(record))
+        found = (max(1, count) for count in counts.values())
+        weights = (math.log((rows - n + 0.5) / (n + 0.5)) if rows > n else 0 for n in found)
+        return max(sum(weights), LEAST_WEIGHT)  # bm25() of SQLite weighs so, and never below that
+
     def _ranked(
-        self, words: Mapping[str, int], scope: Scope, conditions: Sequence[Condition], limit: int
+        self,
+        words: Mapping[str, int],
+        scope: Scope,
+        conditions: Sequence[Condition],
+        limit: int,
+        *,
+        is_narrow: bool = True,
     ) -> dict[int, float]:
+        """Return the best rows; `is_narrow`: the scope is looked up in the index too, for words frequent outside."""
         if not words:
             return {}
+        within = [one_of(c, [uuid_value(v) for v in values]) for c, values in scope.items()]
         rank = self._rank_sqlite if connection.vendor == "sqlite" else self._rank_postgresql
-        return {row: float(score) for row, score in _rows(*rank(words, scope, conditions, limit))}
+        sql, values = rank(words, scope if is_narrow else {}, [*within, *conditions], limit)
+        return {row: float(score) for row, score in _rows(sql, values)}
 
     def with_all(self, words: Sequence[str], scope: Scope, limit: int) -> list[int]:
         """Return the newest rows that have all of the words."""
@@ -128,6 +155,8 @@ class TextIndex:
 
     def _counts(self, words: Sequence[str], scope: Scope) -> dict[str, int]:
         """Return in how many rows of the scope each word is, counted up to FREQUENT."""
+        if not words:
+            return {}
         parts, values = [], []
         for number, word in enumerate(words):
             if connection.vendor == "sqlite":
@@ -174,16 +203,25 @@ class TextIndex:
             f"CASE WHEN m.search @@ {query} THEN {_weight(count):.6f} ELSE 0 END"
             for count in words.values()
         )
-        scoped, scope_values = _scoped(scope)
         where, values = _where(conditions)
         anyone = " || ".join([query] * len(words))
         shape = f"{K1} * ({1 - B} + {B} * length(m.search) / {USUAL_LENGTH}.0)"
         sql = (
             f"SELECT row, score FROM (SELECT m.row, ({weighed}) * {K1 + 1} / (1 + {shape}) AS score "  # noqa: S608
-            f"FROM {self.table} m WHERE {scoped} AND m.search @@ ({anyone}){where} "
+            f"FROM {self.table} m WHERE m.search @@ ({anyone}){where} "
             f"ORDER BY m.row DESC LIMIT {RANKED_ROWS}) AS found ORDER BY score DESC, row DESC LIMIT %s"
         )
-        return sql, [*words, *scope_values, *words, *values, limit]
+        return sql, [*words, *words, *values, limit]
+
+
+def _varint(record: bytes) -> int:
+    """Read SQLite's variable-length integer at the start of a record: 7 bits a byte, the first ones first."""
+    value = 0
+    for byte in record[:8]:
+        value = value << 7 | byte & 0x7F
+        if not byte & 0x80:
+            break
+    return value
 
 
 def _rare(counts: Mapping[str, int]) -> dict[str, int]:

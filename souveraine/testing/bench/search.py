@@ -26,9 +26,9 @@ from django.core.management import call_command
 
 from souveraine.testing.bench.search_corpus import ASSISTANT, KINDS, START, Corpus, make_corpus
 
-SEEDS = (1, 2, 3)
+SEEDS = (2, 3)  # the weights were chosen with corpus 1
 CUTS = (5, 10)
-SIZES = (20, 20_000)
+SIZES = (20, 2_000, 20_000)
 TIMED_QUERIES = 40
 FUSED = 50  # of each way, for the fusion of ranks
 Method = Callable[[str], list[int]]
