@@ -7,6 +7,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from agents.archive_selectors import archives_of_agent, passages_in
 from agents.models import Agent, AgentSecret, Block, Group, Tool
 from agents.selectors import agent_tags, attached_blocks, attached_tools
 from agents.services.memory import take_up_edits
@@ -154,9 +155,24 @@ def _agent(
         **history,
         "files_agents": [],
         "group_ids": [numbers.of("group", group.pk) for group in groups],
+        "passages": _passages(agent),
         "_souveraine": agent.souveraine,
         "memory": {"git_enabled": agent.git_enabled, "auto_commit": agent.auto_commit},
     }
+
+
+def _passages(agent: Agent) -> list[Entity]:
+    """Return the agent's archival memory, which the old server's files do not have; parts of files stay here."""
+    rows = passages_in(archives_of_agent(agent)).filter(file__isnull=True)
+    return [
+        {
+            "text": row.text,
+            "tags": row.tags,
+            "metadata": row.metadata,
+            "created_at": row.created_at.isoformat(),
+        }
+        for row in rows.order_by("created_at", "row").iterator(chunk_size=2000)
+    ]
 
 
 def _unused() -> Entity:

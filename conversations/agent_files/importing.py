@@ -13,7 +13,7 @@ from typing import Any
 from django.db import transaction
 
 from agents.actor import Actor
-from agents.models import Agent, Block, Tool
+from agents.models import Agent, Archive, Block, Tool
 from agents.provider_selectors import get_model
 from agents.providers import registry
 from agents.providers.base import ModelInfo
@@ -23,6 +23,7 @@ from agents.services.agents import choose_model
 from agents.services.blocks import new_block
 from agents.services.creation import AgentDraft, discarded_on_failure, draft_agent, save_draft
 from agents.services.groups import group_from_file
+from agents.services.imported_archives import embed_later, put_passages
 from agents.services.tools import imported_tool
 from agents.tools.registry import find
 from conversations.agent_files.reading import AgentFile, FileAgent, FileTool
@@ -162,6 +163,7 @@ def report(plan: Plan) -> dict[str, Any]:
                 "blocks": blocks,
                 "tools": [plan.tools[pk].name for pk in agent.tools if pk in plan.tools],
                 "num_messages": len(agent.history.rows),
+                "num_passages": len(agent.passages),
             }
         )
     return {
@@ -214,8 +216,10 @@ def carry_out(actor: Actor, plan: Plan) -> list[Agent]:
             staged([draft.agent for draft in drafts], conversations, rows) as is_staged,
             transaction.atomic(),
         ):
-            _save(actor, plan, shared, drafts, conversations, is_staged=is_staged)
+            archives = _save(actor, plan, shared, drafts, conversations, is_staged=is_staged)
     _write_files(drafts, conversations)
+    for made, archive in archives:
+        embed_later(actor, made, archive)
     return [draft.agent for draft in drafts]
 
 
@@ -281,7 +285,9 @@ def _save(
     conversations: Sequence[Conversation],
     *,
     is_staged: bool,
-) -> None:
+) -> list[tuple[Agent, Archive]]:
+    """Write everything; returns the archives that were made. Call it in the transaction."""
+    archives: list[tuple[Agent, Archive]] = []
     for tool in plan.written_tools:
         tool.save()
     Block.objects.bulk_create(shared.values())
@@ -296,11 +302,15 @@ def _save(
     agents = {
         agent.file_id: draft.agent for agent, draft in zip(plan.file.agents, drafts, strict=True)
     }
+    for draft, agent in zip(drafts, plan.file.agents, strict=True):
+        if (archive := put_passages(actor, draft.agent, agent.passages)) is not None:
+            archives.append((draft.agent, archive))
     for group in plan.file.groups:
         plan.file.notices += group_from_file(actor, group, agents, shared)
     if not is_staged:
         for agent in plan.file.agents:
             Message.objects.bulk_create(agent.history.rows, batch_size=BATCH)
+    return archives
 
 
 def _write_files(drafts: Sequence[AgentDraft], conversations: Sequence[Conversation]) -> None:

@@ -101,7 +101,7 @@ def _base(item: Entity) -> Message:
         otid=_short(item.get("otid")),
         name=_short(item.get("name")),
         sender_id=_short(item.get("sender_id")),
-        created_at=_moment(item.get("created_at") or item.get("date")),
+        created_at=moment_of(item.get("created_at") or item.get("date")),
     )
 
 
@@ -114,7 +114,8 @@ def _short(value: Any) -> str | None:
     return value[:NAME_CHARS] if isinstance(value, str) and value else None
 
 
-def _moment(value: Any) -> datetime:
+def moment_of(value: Any) -> datetime:
+    """Return the time that a file gives, in UTC when it says no zone, else the present."""
     try:
         found = datetime.fromisoformat(value)
         return found if found.tzinfo else found.replace(tzinfo=UTC)

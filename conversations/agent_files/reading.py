@@ -13,9 +13,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from agents.services.archives import NewPassage
 from agents.services.blocks import check_label
 from conversations.agent_files.document import Entity, listed
-from conversations.agent_files.messages import History, read_history
+from conversations.agent_files.messages import History, moment_of, read_history
 from conversations.api.bodies import Body, CreateAgent, CreateBlock, JSONObject, LongText, ShortText
 from conversations.api.tool_rule_bodies import ToolRule
 from souveraine.errors import InvalidArgument
@@ -37,6 +38,7 @@ NOT_FIELDS = (
     "enable_sleeptime",
     "model_settings",
     "include_base_tools",
+    "passages",
 )
 M = TypeVar("M", bound=BaseModel)
 _RULE: TypeAdapter[Any] = TypeAdapter(ToolRule)
@@ -60,6 +62,15 @@ class FileTool(Body):
     enable_parallel_execution: bool | None = None
 
 
+class FilePassage(Body):
+    """A passage of archival memory, in files of this server."""
+
+    text: Annotated[LongText, Field(min_length=1)]
+    tags: list[ShortText] | None = None
+    metadata: JSONObject | None = None
+    created_at: str | None = None
+
+
 @dataclass
 class FileAgent:
     """One agent of the file. `data` are CreateAgent fields, `tools` and `shared_blocks` ids of the file."""
@@ -69,6 +80,7 @@ class FileAgent:
     tools: list[str]
     shared_blocks: list[str]
     history: History
+    passages: list[NewPassage] = field(default_factory=list)
 
 
 @dataclass
@@ -190,7 +202,8 @@ class _AgentReader:
         history = read_history(items, listed(context) if items else [], is_old_type=is_old)
         if history.skipped:
             self._note(f"{history.skipped} messages cannot be read and are left out.")
-        return FileAgent(self.file_id, data, self._tool_ids(tools), of_others, history)
+        passages = self._passages()
+        return FileAgent(self.file_id, data, self._tool_ids(tools), of_others, history, passages)
 
     def _note(self, text: str) -> None:
         self.notices.append(f"{self.where}: {text}")
@@ -266,6 +279,21 @@ class _AgentReader:
             if name in tools:
                 wanted.append(name)
         return wanted
+
+    def _passages(self) -> list[NewPassage]:
+        passages, skipped = [], 0
+        for given in listed(self.entity.get("passages")):
+            try:
+                read = FilePassage.model_validate(given)
+            except ValidationError:
+                skipped += 1
+                continue
+            passages.append(
+                NewPassage(read.text, read.tags, read.metadata or {}, moment_of(read.created_at))
+            )
+        if skipped:
+            self._note(f"{skipped} passages cannot be read and are left out.")
+        return passages
 
     def _rules(self) -> list[dict[str, Any]]:
         rules = []

@@ -80,9 +80,14 @@ def test_a_round_trip_is_equal(api: Api, provider: Any) -> None:
     assert api.post(path, {"input": "Remember jam"}).status == 200
     parts = [{"type": "text", "text": "See"}, picture]
     assert api.post(path, {"input": parts}).status == 200
+    for number in range(2):
+        passage = {"text": f"Fact {number} of jam", "tags": ["b", "a"]}
+        assert api.post(f"/v1/agents/{made['id']}/archival-memory", passage).status == 200
     first = export(api, made["id"])
     answer = upload(api, first)
     assert answer.json()["notices"] == []
+    copy = f"/v1/agents/{answer.json()['agent_ids'][0]}/archival-memory"
+    assert len(api.get(f"{copy}/search?query=jam&tags=a").json()["results"]) == 2
     second = export(api, answer.json()["agent_ids"][0])
     assert second["agents"][0]["name"] == "Ani_copy"
     assert comparable(second) == comparable(first)

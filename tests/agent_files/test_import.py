@@ -245,6 +245,7 @@ def test_a_dry_run_says_what_would_happen_and_does_nothing(idle_api: Api) -> Non
             "blocks": ["human"],
             "tools": ["conversation_search", "roll"],
             "num_messages": 6,
+            "num_passages": 0,
         }
     ]
     assert before == (Agent.objects.count(), Tool.objects.count(), Block.objects.count())
