@@ -143,7 +143,7 @@ class AgentImportView(ApiView):
         return Response({"agent_ids": agent_ids(agents), "notices": notices(plan)})
 
     def _form(self, request: Request) -> ImportForm:
-        form = request.data
+        form = request.POST  # without the file, which is not to be copied
         if not isinstance(form, QueryDict):
             raise failed("missing", ("body", "file"), "Field required: send a multipart form")
         given = form.copy()

@@ -449,3 +449,10 @@ def test_what_a_crash_left_is_removed_by_a_later_import(idle_api: Api, monkeypat
     imported(idle_api, document())
     assert not Agent.objects.filter(pk=left).exists()
     assert Agent.objects.filter(pk=kept).exists()
+
+
+def test_a_file_that_does_not_fit_into_memory_comes_in(idle_api: Api) -> None:
+    long = agent(messages=[message(0, "system", "p"), message(1, "user", "word " * 600_000)])
+    found = imported(idle_api, document(long), name="Max")
+    assert found["name"] == "Max"
+    assert len(listed(idle_api, found["id"])[1]["content"]) == 3_000_000
