@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import reduce
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 MESSAGES = TextIndex("conversations_message", ("agent_id", "conversation_id"))
 SEARCHED_ROLES = (Message.Role.USER, Message.Role.ASSISTANT)
 CANDIDATES = 100  # of each way of searching
-LOOKED_AROUND = 60  # the best of them, whose neighbours are looked at
+LOOKED_AROUND = 40  # the best of them, whose neighbours are looked at
 DAY = 100  # messages of a named time that are all looked at
 NEAREST = "agents.vectors.nearest"  # loads numpy, so only when it is needed
 Mode = Literal["hybrid", "fts", "vector"]
@@ -298,7 +298,7 @@ def _within(place: Place, wanted: MessageQuery, span: Span) -> list[int]:
     return rows if len(rows) <= DAY else []
 
 
-def _neighbours(place: Place, centre: Iterable[_Around], known: Iterable[int]) -> list[_Around]:
+def _neighbours(place: Place, centre: Iterable[_Around], known: Container[int]) -> list[_Around]:
     """Return the messages up to two places from those."""
     places: dict[uuid.UUID, set[int]] = {}
     for one in centre:
@@ -307,7 +307,7 @@ def _neighbours(place: Place, centre: Iterable[_Around], known: Iterable[int]) -
     if not places:
         return []
     near_by = reduce(or_, (Q(conversation=c, sequence__in=s) for c, s in places.items()))
-    return _around(place.messages().filter(near_by).exclude(pk__in=list(known)))
+    return [a for a in _around(place.messages().filter(near_by)) if a.row not in known]
 
 
 def _around(messages: QuerySet[Message]) -> list[_Around]:
