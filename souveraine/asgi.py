@@ -15,6 +15,7 @@ django_application = get_application()  # sets Django up, which the import below
 from conversations.api.sockets import websocket  # noqa: E402
 from souveraine.api.drain import drained  # noqa: E402
 from souveraine.api.handoff import BodyLimit, handoff, limit_body  # noqa: E402
+from souveraine.api.unknown import with_latest  # noqa: E402
 
 
 def _limit(setting: str) -> BodyLimit:
@@ -22,14 +23,16 @@ def _limit(setting: str) -> BodyLimit:
 
 
 application = drained(
-    ProtocolTypeRouter(
-        {
-            "http": limit_body(
-                handoff(django_application),
-                settings.CONFIG["SOUVERAINE_MAX_REQUEST_BYTES"],
-                {"/v1/agents/import": _limit("SOUVERAINE_MAX_IMPORT_BYTES")},
-            ),
-            "websocket": websocket,
-        }
+    with_latest(
+        ProtocolTypeRouter(
+            {
+                "http": limit_body(
+                    handoff(django_application),
+                    settings.CONFIG["SOUVERAINE_MAX_REQUEST_BYTES"],
+                    {"/v1/agents/import": _limit("SOUVERAINE_MAX_IMPORT_BYTES")},
+                ),
+                "websocket": websocket,
+            }
+        )
     )
 )

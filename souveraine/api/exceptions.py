@@ -14,6 +14,7 @@ from rest_framework import exceptions as drf
 from rest_framework.response import Response
 
 from souveraine import ids
+from souveraine.api.unknown import note_unknown
 from souveraine.config import Config
 from souveraine.errors import (
     InvalidArgument,
@@ -106,6 +107,7 @@ def handle(exc: Exception, context: dict[str, Any]) -> Response:
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """Answer an unknown route in JSON."""
+    note_unknown(request.method or "", request.path)
     return JsonResponse({"detail": "Not Found"}, status=404)
 
 
