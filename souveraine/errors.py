@@ -8,6 +8,7 @@ SouveraineError
 ├── ValidationFailed 422       the body or query has the wrong form
 ├── Unauthorized 401 / Forbidden 403
 ├── NotFound 404
+│   └── McpServerUnavailable   an MCP server cannot be asked
 ├── EditingRefused 405         a stored message was to be changed
 ├── Conflict 409
 │   ├── ConversationBusy       a run is in progress (`run_id`, `hint`)
@@ -88,6 +89,16 @@ class EditingRefused(SouveraineError):
 
     code = "EDITING_REFUSED"
     http_status = 405
+
+
+class McpServerUnavailable(NotFound):
+    """An MCP server cannot be asked. The old server answers 404 with an object (contract letta-api §7)."""
+
+    code = "MCP_SERVER_UNAVAILABLE"
+
+    @property
+    def detail(self) -> Any:
+        return {"code": "MCPServerUnavailable", "message": self.text, "error": self.text}
 
 
 class Conflict(SouveraineError):

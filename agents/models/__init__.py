@@ -17,6 +17,7 @@ from agents.models.folder import (
 from agents.models.group import Group, GroupAgent
 from agents.models.identity import Identity
 from agents.models.job import Job, JobStatus
+from agents.models.mcp_server import McpServer
 from agents.models.provider import Provider
 from agents.models.tool import AgentTool, Tool
 from agents.models.user import ApiKey, User
@@ -42,6 +43,7 @@ __all__ = [
     "Identity",
     "Job",
     "JobStatus",
+    "McpServer",
     "Passage",
     "PassageTag",
     "Provider",

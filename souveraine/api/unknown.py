@@ -11,7 +11,9 @@ from typing import Any
 logger = logging.getLogger(__name__)
 MAX_ROUTES = 200  # told in the life of a process: a stranger must not fill log and memory
 MAX_CHARS = 120
-IDS = re.compile(r"(?:[a-z_]+-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|(?<=/)\d+(?=/|$)")
+IDS = re.compile(
+    r"(?:[a-z_]+-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|(?<=/)\d+(?=/|$)"
+)
 ALIAS, REAL = "/latest/", "/v1/"
 
 _told: set[tuple[str, str]] = set()

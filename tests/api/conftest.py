@@ -36,6 +36,10 @@ def world(api: Api, agent: dict[str, Any]) -> World:
     added = api.post("/v1/providers", {"name": "mine", "provider_type": "openai", **address}).json()
     later = {**MESSAGE, "schedule": {"scheduled_at": 4_000_000_000_000}}
     scheduled = api.post(f"/v1/agents/{agent['id']}/schedule", later).json()
+    server = api.post(
+        "/v1/mcp-servers",
+        {"server_name": "mine", "config": {"server_url": "https://mcp.example/"}},
+    ).json()
     job = Job.objects.create(
         owner_id=User.FIRST_ID, kind="nothing", due_at=timezone.now() + timedelta(days=1)
     )
@@ -61,4 +65,5 @@ def world(api: Api, agent: dict[str, Any]) -> World:
         file=f"file-{file.pk}",
         provider=added["id"],
         schedule=scheduled["id"],
+        mcp_server=server["id"],
     )

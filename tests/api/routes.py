@@ -51,6 +51,7 @@ class World:
     file: str
     provider: str
     schedule: str
+    mcp_server: str
 
     def fill(self, path: str) -> str:
         return path.format(**vars(self))
@@ -374,6 +375,55 @@ _FOLDERS: dict[str, list[Route]] = {
     ],
 }
 ROUTES |= _FOLDERS
+_MCP = {"server_name": "own", "config": {"server_url": "https://mcp.example/"}}
+_OLD_MCP = {"server_name": "old", "server_url": "https://mcp.example/"}
+_BY_ID, _BY_NAME = (
+    r"^mcp-servers/(?P<mcp_server_id>[^/]+)",
+    r"^tools/mcp/servers/(?P<mcp_server_name>[^/]+)",
+)
+_TOOL_THERE = "mcp-servers/{mcp_server}/tools/{tool}"
+ROUTES |= {
+    r"^mcp-servers/?$": [
+        Route("GET", "mcp-servers", stranger="empty"),
+        Route("POST", "mcp-servers", _MCP, stranger="own"),
+    ],
+    r"^mcp-servers/connect/(?P<mcp_server_id>[^/]+)/?$": [
+        Route("GET", "mcp-servers/connect/{mcp_server}", expected=404)
+    ],
+    rf"{_BY_ID}/?$": [
+        Route("GET", "mcp-servers/{mcp_server}"),
+        Route("PATCH", "mcp-servers/{mcp_server}", {"config": {"auth_token": "stolen"}}),
+        Route("DELETE", "mcp-servers/{mcp_server}", expected=204),
+    ],
+    rf"{_BY_ID}/refresh/?$": [Route("PATCH", "mcp-servers/{mcp_server}/refresh", expected=404)],
+    rf"{_BY_ID}/tools/?$": [Route("GET", "mcp-servers/{mcp_server}/tools")],
+    rf"{_BY_ID}/tools/(?P<tool_id>[^/]+)/?$": [Route("GET", _TOOL_THERE, expected=404)],
+    rf"{_BY_ID}/tools/(?P<tool_id>[^/]+)/run/?$": [
+        Route("POST", f"{_TOOL_THERE}/run", expected=404)
+    ],
+    r"^tools/mcp/servers/?$": [
+        Route("GET", "tools/mcp/servers", stranger="own"),
+        Route("PUT", "tools/mcp/servers", _OLD_MCP, stranger="own"),
+    ],
+    r"^tools/mcp/servers/connect/?$": [
+        Route("POST", "tools/mcp/servers/connect", _OLD_MCP, expected=404)
+    ],
+    r"^tools/mcp/servers/test/?$": [
+        Route("POST", "tools/mcp/servers/test", _OLD_MCP, expected=404)
+    ],
+    rf"{_BY_NAME}/?$": [
+        Route("PATCH", "tools/mcp/servers/mine", {"token": "stolen"}),
+        Route("DELETE", "tools/mcp/servers/mine"),
+    ],
+    rf"{_BY_NAME}/tools/?$": [Route("GET", "tools/mcp/servers/mine/tools")],
+    rf"{_BY_NAME}/resync/?$": [Route("POST", "tools/mcp/servers/mine/resync", expected=404)],
+    rf"{_BY_NAME}/(?P<mcp_tool_name>[^/]+)/?$": [
+        Route("POST", "tools/mcp/servers/mine/roll", expected=404)
+    ],
+    rf"{_BY_NAME}/tools/(?P<mcp_tool_name>[^/]+)/execute/?$": [
+        Route("POST", "tools/mcp/servers/mine/tools/roll/execute", expected=404)
+    ],
+}
 ROUTES |= {
     r"^chat/completions/?$": [
         Route("POST", "chat/completions", {"model": "{agent}", "messages": MESSAGE["messages"]})

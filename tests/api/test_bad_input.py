@@ -29,7 +29,7 @@ def snapshot() -> list[Any]:
 
 
 NO_JSON = re.compile(
-    "attach|detach|^jobs/|^agents/import$|/upload$|/files/|providers/.+/(check|refresh)$|voice-beta"
+    "attach|detach|^jobs/|^agents/import$|/upload$|/files/|providers/.+/(check|refresh)$|voice-beta|/refresh$|/run$|mine/(resync|roll|tools)"
 )
 OWN_LIMITS = ("agents/import",)  # they take files
 
@@ -120,6 +120,7 @@ def idle_world(idle_api: Api) -> World:
         file=f"file-{NO_ID}",
         provider=f"provider-{NO_ID}",
         schedule=f"schedule-{NO_ID}",
+        mcp_server=f"mcp_server-{NO_ID}",
     )
 
 
