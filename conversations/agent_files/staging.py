@@ -7,6 +7,7 @@ or they are removed. What a crash leaves is removed by a later import.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,7 +21,10 @@ from conversations.models import Conversation, Message
 from conversations.services.prompt import ensure_system_message
 
 STAGED_ROWS = 1500  # more than this are not inserted in the import's own transaction
-BATCH = 500
+BATCH = 300
+PAUSE_SECONDS = (
+    0.06  # between two of them: SQLite's waiters look again after up to 100 ms, in no order
+)
 MARK: dict[str, Any] = {"importing": True}
 ABANDONED = timedelta(hours=1)
 
@@ -45,6 +49,7 @@ def staged(
         for messages in rows:
             for start in range(0, len(messages), BATCH):
                 Message.objects.bulk_create(messages[start : start + BATCH])
+                time.sleep(PAUSE_SECONDS)
         yield True
     except BaseException:
         _remove(Agent.objects.filter(pk__in=[agent.pk for agent in agents], config=MARK))

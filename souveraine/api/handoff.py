@@ -245,6 +245,9 @@ def handoff(application: Application) -> Application:
     return http
 
 
+PIECES_AT_ONCE = 64  # of a body, 8 KiB each under daphne
+
+
 @dataclass(frozen=True)
 class BodyLimit:
     """The largest body of a route, and the setting that says so."""
@@ -269,11 +272,14 @@ def limit_body(
         if declared.isdigit() and int(declared) > limit_bytes:
             await _refuse(send, limit)
             return
-        received, is_over, is_answered = 0, False, False
+        received, pieces, is_over, is_answered = 0, 0, False, False
 
         async def counted_receive() -> Message:
-            nonlocal received, is_over
+            nonlocal received, is_over, pieces
             message = await receive()
+            pieces += 1
+            if pieces % PIECES_AT_ONCE == 0:
+                await asyncio.sleep(0)  # a large body is there at once; others have their turn
             received += len(message.get("body", b""))
             if received > limit_bytes:
                 is_over = True
