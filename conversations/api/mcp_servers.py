@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from pydantic import Field, StringConstraints
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,6 +13,7 @@ from agents.models import McpServer
 from agents.services import mcp_servers as services
 from conversations.api.base import ApiView
 from conversations.api.bodies import Body
+from conversations.api.tool_bodies import ToolArguments
 from souveraine import ids
 from souveraine.api.validation import failed, parse_body, parse_id
 from souveraine.errors import NotFound
@@ -23,6 +24,7 @@ Text = Annotated[str, StringConstraints(max_length=20_000)]
 Url = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
 Map = Annotated[dict[str, Text], Field(max_length=200)]
 Kind = Literal["sse", "stdio", "streamable_http"]
+FOR_AGENT = [OpenApiParameter("agent_id", str, description="Whose secrets fill in placeholders.")]
 
 
 class McpConfig(Body):
@@ -155,7 +157,7 @@ class McpServerConnectView(McpApiView):
 class McpServerRefreshView(McpApiView):
     """Asking a server for its tools."""
 
-    @extend_schema(operation_id="mcp_servers_refresh", request=None)
+    @extend_schema(operation_id="mcp_servers_refresh", request=None, parameters=FOR_AGENT)
     def patch(self, request: Request, mcp_server_id: str) -> Response:
         """Say that connections are not made yet."""
         services.refuse_connection(self.server(mcp_server_id))
@@ -186,7 +188,7 @@ class McpServerToolView(McpApiView):
 class McpServerToolRunView(McpApiView):
     """Running one of its tools."""
 
-    @extend_schema(operation_id="mcp_servers_tools_run", request=None)
+    @extend_schema(operation_id="mcp_servers_tools_run", request=ToolArguments)
     def post(self, request: Request, mcp_server_id: str, tool_id: str) -> Response:
         """Say that there is none."""
         self.server(mcp_server_id)
@@ -269,7 +271,7 @@ class LegacyToolsView(ApiView):
 class LegacyResyncView(ApiView):
     """Asking a server for its tools by its name."""
 
-    @extend_schema(operation_id="tools_mcp_servers_resync", request=None)
+    @extend_schema(operation_id="tools_mcp_servers_resync", request=None, parameters=FOR_AGENT)
     def post(self, request: Request, mcp_server_name: str) -> Response:
         """Say that connections are not made yet."""
         row = services.server_of_name(self.actor, named(mcp_server_name))
@@ -289,7 +291,7 @@ class LegacyToolView(ApiView):
 class LegacyToolExecuteView(LegacyToolView):
     """Running it."""
 
-    @extend_schema(operation_id="tools_mcp_servers_tool_execute", request=None)
+    @extend_schema(operation_id="tools_mcp_servers_tool_execute", request=ToolArguments)
     def post(self, request: Request, mcp_server_name: str, mcp_tool_name: str) -> Response:
         """Say that connections are not made yet."""
         return super().post(request, mcp_server_name, mcp_tool_name)

@@ -22,15 +22,13 @@ CONTRACT: list[dict[str, Any]] = json.loads(
 NOT_OFFERED = {
     "/v1/auth": "there are keys instead of one password",
     "/v1/chat": "comes with this version",
-    "/v1/mcp-servers": "comes with this version",
-    "/v1/tools/mcp": "comes with this version",
     "/v1/embeddings/total_storage_size": "told per archive",
     "/v1/messages/batches": "no provider here takes batches",
     "/v1/sandbox-config": "there is one sandbox, set up by the operator",
     "/v1/telemetry": "the same as steps/{id}/trace",
-    "/v1/voice-beta": "voice was experimental",
 }
 NOT_OFFERED_ROUTES = {
+    "GET /v1/tools/mcp/oauth/callback": "belongs to connections, which are not made yet",
     "POST /v1/agents/{agent_id}/generate": "a bare model call that no client makes",
     "POST /v1/agents/{agent_id}/messages/preview-raw-payload": "GET context tells what fills the window",
     "POST /v1/conversations/{conversation_id}/messages/preview-raw-payload": "as above",
@@ -79,6 +77,11 @@ IGNORED = {
     "spec": "export answers with the current form",
     "embedding_config": "how files are embedded is a setting of their owner's archive",
     "metadata_": "an old name of metadata",
+    **dict.fromkeys(
+        ("frequency_penalty", "max_tokens", "presence_penalty", "stop", "temperature", "top_p"),
+        "how a model is asked is the agent's business, not an OpenAI client's",
+    ),
+    "user": "the key says who speaks",
     "check_status_updates": "the status is always the present one",
 }
 
