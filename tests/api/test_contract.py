@@ -21,7 +21,6 @@ CONTRACT: list[dict[str, Any]] = json.loads(
 # Beginning of the path: why it is not offered (docs/sdk.md says it to people).
 NOT_OFFERED = {
     "/v1/auth": "there are keys instead of one password",
-    "/v1/chat": "comes with this version",
     "/v1/embeddings/total_storage_size": "told per archive",
     "/v1/messages/batches": "no provider here takes batches",
     "/v1/sandbox-config": "there is one sandbox, set up by the operator",
