@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     StringConstraints,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -23,6 +24,18 @@ Handle = Annotated[str, StringConstraints(max_length=255)]
 LongText = Annotated[str, StringConstraints(max_length=5_000_000)]
 ContextWindow = Annotated[int, Field(gt=0, le=100_000_000)]
 JSONObject = dict[str, Any]
+# Agents of all types work the same way here; the name is kept for clients.
+AgentType = Literal[
+    "memgpt_agent",
+    "memgpt_v2_agent",
+    "letta_v1_agent",
+    "react_agent",
+    "workflow_agent",
+    "split_thread_agent",
+    "sleeptime_agent",
+    "voice_convo_agent",
+    "voice_sleeptime_agent",
+]
 
 
 class Body(BaseModel):
@@ -110,7 +123,7 @@ class CompactionSettingsBody(Body):
     """CompactionSettings: how older messages give way to a summary. `clip_chars` null: no limit of its own."""
 
     model: Handle | None = None
-    model_settings: JSONObject | None = None
+    model_settings: ModelSettings | None = None
     prompt: LongText | None = None
     prompt_acknowledgement: bool | None = None
     clip_chars: Annotated[int, Field(ge=200, le=10_000_000)] | None = None
@@ -120,6 +133,38 @@ class CompactionSettingsBody(Body):
     sliding_window_percentage: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
+class ResponseFormat(BaseModel):
+    """The form of a model's answer; `json_schema` as OpenAI's API takes it."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    type: Literal["text", "json_object", "json_schema"]
+
+    @model_validator(mode="after")
+    def _has_schema(self) -> ResponseFormat:
+        if self.type == "json_schema" and not isinstance(
+            (self.model_extra or {}).get("json_schema"), dict
+        ):
+            raise ValueError("The type json_schema needs `json_schema`, an object.")
+        return self
+
+
+class ModelSettings(BaseModel):
+    """ModelSettings of an agent, or of a conversation: then it goes before the agent's. Other keys are kept as given."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    max_output_tokens: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
+
+    @model_serializer(mode="wrap")
+    def _set_ones(self, handler: Any) -> JSONObject:
+        """Leave out what is null: what was there before counts then."""
+        return {name: value for name, value in handler(self).items() if value is not None}
+
+
 class AgentFields(Body):
     """What create and update share."""
 
@@ -127,7 +172,7 @@ class AgentFields(Body):
     system: LongText | None = None
     model: Handle | None = None
     llm_config: LLMConfig | None = None
-    model_settings: JSONObject | None = None
+    model_settings: ModelSettings | None = None
     context_window_limit: ContextWindow | None = None
     context_window: ContextWindow | None = None
     max_tokens: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
@@ -135,7 +180,7 @@ class AgentFields(Body):
     embedding: Handle | None = None
     embedding_config: JSONObject | None = None
     compaction_settings: CompactionSettingsBody | None = None
-    response_format: JSONObject | None = None
+    response_format: ResponseFormat | None = None
     tool_rules: Annotated[list[ToolRule], Field(max_length=1000)] | None = None
     tools: list[ShortText] | None = None
     tool_ids: list[ShortText] | None = None
@@ -165,7 +210,7 @@ class CreateAgent(AgentFields):
 
     id: ShortText | None = None
     name: Annotated[str, StringConstraints(min_length=1, max_length=255)] | None = None
-    agent_type: ShortText = "letta_v1_agent"
+    agent_type: AgentType = "letta_v1_agent"
     memory_blocks: list[CreateBlock] | None = None
     persona: LongText | None = None
     include_base_tools: bool = True
@@ -181,17 +226,6 @@ class UpdateAgent(AgentFields):
     last_run_completion: datetime | None = None
     last_run_duration_ms: Annotated[int, Field(ge=0, le=10**15)] | None = None
     last_stop_reason: ShortText | None = None
-
-
-class ModelSettings(BaseModel):
-    """ModelSettings of a conversation: what it sets goes before the agent's. Other keys are kept as given."""
-
-    model_config = ConfigDict(extra="allow", protected_namespaces=())
-
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    max_output_tokens: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
-    parallel_tool_calls: bool | None = None
-    response_format: JSONObject | None = None
 
 
 class CreateConversation(Body):

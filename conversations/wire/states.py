@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from agents.folder_selectors import max_files_open, view_limit_chars
@@ -44,7 +44,9 @@ STATUS_NAMES = {
 
 def moment(value: datetime | None) -> str | None:
     """Write a datetime in UTC with microseconds and `Z`."""
-    return None if value is None else value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if value is None:
+        return None
+    return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def in_order(stored: dict[str, Any], names: Collection[str]) -> dict[str, Any]:

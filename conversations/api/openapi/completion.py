@@ -110,7 +110,7 @@ def _describe(operation: dict[str, Any], known: dict[str, Any]) -> None:
 def _content(schema: Any, description: str, *, is_stream: bool = False) -> dict[str, Any]:
     content: dict[str, Any] = {"application/json": {"schema": schema}}
     if is_stream:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+        content["text/event-stream"] = {"schema": {}}
     return {"description": description, "content": content}
 
 
