@@ -149,8 +149,21 @@ class ResponseFormat(BaseModel):
         return self
 
 
+class EmbeddingConfig(BaseModel):
+    """Letta's description of an embedding model; kept as given."""
+
+    model_config = ConfigDict(extra="allow")
+
+    embedding_endpoint_type: ShortText
+    embedding_model: ShortText
+    embedding_dim: Annotated[int, Field(ge=0, le=1_000_000)]
+    embedding_endpoint: ShortText | None = None
+    embedding_chunk_size: int | None = None
+    handle: Handle | None = None
+
+
 class ModelSettings(BaseModel):
-    """ModelSettings of an agent, or of a conversation: then it goes before the agent's. Other keys are kept as given."""
+    """ModelSettings of an agent, or of a conversation, where it goes before the agent's. Other keys are kept."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
@@ -178,7 +191,7 @@ class AgentFields(Body):
     max_tokens: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
     parallel_tool_calls: bool | None = None
     embedding: Handle | None = None
-    embedding_config: JSONObject | None = None
+    embedding_config: EmbeddingConfig | None = None
     compaction_settings: CompactionSettingsBody | None = None
     response_format: ResponseFormat | None = None
     tool_rules: Annotated[list[ToolRule], Field(max_length=1000)] | None = None
