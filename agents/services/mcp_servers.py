@@ -113,7 +113,10 @@ def visible_config(row: McpServer) -> dict[str, Any]:
     """Return the whole configuration with masks in place of secrets; absent ones are null."""
     secrets = json.loads(decrypt(row.secrets_encrypted)) if row.secrets_encrypted else {}
     masked = {key: _masked(secrets.get(key)) for key in SECRET[row.kind]}
-    return {**{key: row.config.get(key) for key in SEEN[row.kind]}, **masked}
+    seen = {key: row.config.get(key) for key in SEEN[row.kind]}
+    if row.kind == STDIO:
+        seen["args"] = seen["args"] or []
+    return {**seen, **masked}
 
 
 def _masked(value: Any) -> Any:

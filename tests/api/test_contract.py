@@ -32,6 +32,7 @@ NOT_OFFERED_ROUTES = {
     "POST /v1/agents/{agent_id}/messages/preview-raw-payload": "GET context tells what fills the window",
     "POST /v1/conversations/{conversation_id}/messages/preview-raw-payload": "as above",
     "PATCH /v1/steps/{step_id}/transaction/{transaction_id}": "there is no billing",
+    "GET /v1/tools/mcp/oauth/callback": "needs connections to MCP servers, which are not made yet",
     "POST /v1/tools/generate-tool": "needs a hosted model of the old server's makers",
     "GET /v1/groups/{group_id}/messages": "a group here is what an imported file says; turns are agents'",
     "PATCH /v1/groups/{group_id}/messages/{message_id}": "as above",
@@ -75,6 +76,13 @@ IGNORED = {
     "legacy_spec": "export answers with the current form",
     "spec": "export answers with the current form",
     "embedding_config": "how files are embedded is a setting of their owner's archive",
+    "frequency_penalty": "the agent's settings count",
+    "presence_penalty": "the agent's settings count",
+    "temperature": "the agent's settings count",
+    "top_p": "the agent's settings count",
+    "max_tokens": "the agent's settings count",
+    "stop": "the agent's settings count",
+    "user": "the key says who calls",
     "metadata_": "an old name of metadata",
     **dict.fromkeys(
         ("frequency_penalty", "max_tokens", "presence_penalty", "stop", "temperature", "top_p"),
@@ -82,6 +90,16 @@ IGNORED = {
     ),
     "user": "the key says who speaks",
     "check_status_updates": "the status is always the present one",
+}
+NOT_CONNECTED = "MCP servers are registered; connections to them are not made yet"
+IGNORED_HERE = {
+    ("POST /v1/mcp-servers/{mcp_server_id}/tools/{tool_id}/run", "args"): NOT_CONNECTED,
+    (
+        "POST /v1/tools/mcp/servers/{mcp_server_name}/tools/{tool_name}/execute",
+        "args",
+    ): NOT_CONNECTED,
+    ("PATCH /v1/mcp-servers/{mcp_server_id}/refresh", "agent_id"): NOT_CONNECTED,
+    ("POST /v1/tools/mcp/servers/{mcp_server_name}/resync", "agent_id"): NOT_CONNECTED,
 }
 
 
@@ -126,7 +144,8 @@ def test_every_name_of_a_query_or_body_is_known_or_has_a_reason(
         missing = {*known.get("query", ())} - query
         missing |= {*known.get("body", ())} - body_names(operation, described)
         unused -= missing
-        wrong += [(known["operation"], name) for name in sorted(missing - set(IGNORED))]
+        asked = {(known["operation"], name) for name in missing - set(IGNORED)}
+        wrong += sorted(asked - set(IGNORED_HERE))
     assert not wrong, "\n".join(map(str, wrong))
     assert not unused, "these have no use any more"
 

@@ -20,7 +20,7 @@ from schemathesis.core.failures import Failure, FailureGroup
 from tests.e2e.conftest import Serve
 
 pytestmark = pytest.mark.e2e
-EXAMPLES = int(os.environ.get("SOUVERAINE_TEST_EXAMPLES", "4"))
+EXAMPLES = int(os.environ.get("SOUVERAINE_TEST_EXAMPLES", "8"))
 SEED = 20261201
 ENDLESS = {"follow_conversation"}  # answers until the client leaves
 CHECKED = (
