@@ -32,7 +32,6 @@ NOT_OFFERED_ROUTES = {
     "POST /v1/agents/{agent_id}/messages/preview-raw-payload": "GET context tells what fills the window",
     "POST /v1/conversations/{conversation_id}/messages/preview-raw-payload": "as above",
     "PATCH /v1/steps/{step_id}/transaction/{transaction_id}": "there is no billing",
-    "GET /v1/tools/mcp/oauth/callback": "needs connections to MCP servers, which are not made yet",
     "POST /v1/tools/generate-tool": "needs a hosted model of the old server's makers",
     "GET /v1/groups/{group_id}/messages": "a group here is what an imported file says; turns are agents'",
     "PATCH /v1/groups/{group_id}/messages/{message_id}": "as above",
@@ -88,7 +87,6 @@ IGNORED = {
         ("frequency_penalty", "max_tokens", "presence_penalty", "stop", "temperature", "top_p"),
         "how a model is asked is the agent's business, not an OpenAI client's",
     ),
-    "user": "the key says who speaks",
     "check_status_updates": "the status is always the present one",
 }
 NOT_CONNECTED = "MCP servers are registered; connections to them are not made yet"
