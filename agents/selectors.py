@@ -82,15 +82,15 @@ def list_agents(
     before: uuid.UUID | None = None,
 ) -> list[Agent]:
     """Return one page of agents. Reads no agent file. Raises NotFound for an unknown cursor."""
-    rows = page(
+    return page(
         filter_agents(actor, filters),
         field=order_by,
         ascending=ascending,
-        limit=limit + offset,
+        limit=limit,
+        offset=offset,
         after=get_agent(actor, after) if after else None,
         before=get_agent(actor, before) if before else None,
     )
-    return rows[offset:]
 
 
 def blocks_of(actor: Actor) -> QuerySet[Block]:
@@ -112,6 +112,7 @@ def list_blocks(
     *,
     ascending: bool,
     limit: int,
+    offset: int = 0,
     after: uuid.UUID | None = None,
     before: uuid.UUID | None = None,
 ) -> list[Block]:
@@ -121,6 +122,7 @@ def list_blocks(
         field="created_at",
         ascending=ascending,
         limit=limit,
+        offset=offset,
         after=get_block(actor, after) if after else None,
         before=get_block(actor, before) if before else None,
     )

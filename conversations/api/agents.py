@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from drf_spectacular.utils import extend_schema
-from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -21,7 +20,7 @@ from conversations.services.accept import begin_with
 from conversations.wire.agents import agent_states, wanted_relationships
 from conversations.wire.states import block_state
 from souveraine import ids
-from souveraine.api.pagination import PageQuery
+from souveraine.api.pagination import Offset, PageQuery
 from souveraine.api.validation import failed, parse_body, parse_id, parse_query
 from souveraine.lib.text import bad_text_place
 
@@ -47,7 +46,8 @@ class AgentFilters(PageQuery):
     ascending: bool = False
     last_stop_reason: str | None = None
     created_by_id: str | None = None
-    offset: int = Field(default=0, ge=0, le=100_000)
+    offset: Offset = 0
+    slim: bool = False
 
 
 def _filters(query: AgentFilters) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class AgentsView(ApiView):
             before=cursor(ids.AGENT, query.before, "before"),
         )
         wanted = wanted_relationships(request.META, query.include, query.include_relationships)
-        return Response(agent_states(self.actor, agents, wanted))
+        return Response(agent_states(self.actor, agents, frozenset() if query.slim else wanted))
 
     @extend_schema(operation_id="agents_create", request=CreateAgent)
     def post(self, request: Request) -> Response:

@@ -18,7 +18,7 @@ from conversations.api.bodies import BlockUpdate, CreateBlock
 from conversations.wire.agents import agent_states, wanted_relationships
 from conversations.wire.states import block_state
 from souveraine import ids
-from souveraine.api.pagination import PageQuery
+from souveraine.api.pagination import Offset, PageQuery
 from souveraine.api.validation import parse_body, parse_id, parse_query
 
 Count = Annotated[int, Field(ge=-(2**31), lt=2**31)]
@@ -28,6 +28,7 @@ class BlockFilters(PageQuery):
     """Query of the blocks list; its default order is asc, unlike the other lists."""
 
     order: Literal["asc", "desc"] = "asc"
+    offset: Offset = 0
     label: str | None = None
     name: str | None = None
     templates_only: bool = False
@@ -65,6 +66,7 @@ class BlocksView(ApiView):
             query.model_dump(),
             ascending=query.order == "asc",
             limit=query.limit,
+            offset=query.offset,
             after=cursor(ids.BLOCK, query.after, "after"),
             before=cursor(ids.BLOCK, query.before, "before"),
         )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AliasChoices, Field, StringConstraints
 
 from conversations.api.bodies import Body, JSONObject, LongText, ShortText
-from souveraine.api.pagination import PageQuery
+from souveraine.api.pagination import Offset, PageQuery
 
 Source = Annotated[str, StringConstraints(max_length=1_000_000)]
 ReturnLimit = Annotated[int, Field(gt=0, le=10_000_000)]
@@ -54,6 +54,7 @@ class ToolFilters(PageQuery):
     """Query of the tools list."""
 
     order_by: Literal["created_at"] = "created_at"
+    offset: Offset = 0
     name: str | None = None
     names: list[str] | None = None
     tool_ids: list[str] | None = None

@@ -66,6 +66,7 @@ class ToolsView(ApiView):
             field="created_at",
             ascending=query.order == "asc",
             limit=query.limit,
+            offset=query.offset,
             after=get_tool(self.actor, after) if after else None,
             before=get_tool(self.actor, before) if before else None,
         )

@@ -6,12 +6,13 @@ X. Ties are broken by id, so each row appears once, also while rows are added.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from django.db.models import F, Model, Q, QuerySet
 from pydantic import BaseModel, Field
 
 MAX_LIMIT = 1000
+Offset = Annotated[int, Field(ge=0, le=100_000)]
 T = TypeVar("T", bound=Model)
 
 
@@ -53,8 +54,12 @@ def page(
     limit: int,
     after: T | None = None,
     before: T | None = None,
+    offset: int = 0,
 ) -> list[T]:
-    """Return at most `limit` rows in (field, pk) order. `before` gives the rows nearest to the cursor."""
+    """Return at most `limit` rows in (field, pk) order, without the first `offset` of them (letta-mobile pages so).
+
+    `before` gives the rows nearest to the cursor.
+    """
     if limit == 0:
         return []
     nullable = queryset.model._meta.get_field(field).null
@@ -66,7 +71,9 @@ def page(
         queryset = queryset.filter(_ahead(field, before, ascending))
     reverse = before is not None and after is None
     rows = list(
-        queryset.order_by(*_ordering(field, ascending != reverse, nullable, reverse))[:limit]
+        queryset.order_by(*_ordering(field, ascending != reverse, nullable, reverse))[
+            offset : offset + limit
+        ]
     )
     return rows[::-1] if reverse else rows
 
