@@ -8,13 +8,13 @@ SERVE_STAMP := $(VENV)/.installed-serve
 DEV_STAMP := $(VENV)/.installed-dev
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help serve install lint format test test-fast test-e2e bench bench-start bench-search crash torture clean
+.PHONY: help serve install lint format test test-fast test-e2e bench bench-start bench-history bench-search crash torture clean
 
 help:
 	@echo "make serve      install what is missing and start the server (Ctrl-C stops it)"
 	@echo "make test       all tests: the fast tier, then real processes"
 	@echo "make test-fast  the fast tier only"
-	@echo "make bench      latency, throughput and cost (minutes, by hand); make bench-start: start time, memory"
+	@echo "make bench      latency, throughput and cost (minutes, by hand); make bench-start: start time, memory; make bench-history: 20,000 messages, 1,000 agents"
 	@echo "make bench-search  how often a search finds the message that answers (minutes; SOUVERAINE_EMBEDDING_MODEL)"
 	@echo "make crash      kill the server at each named place of a turn and look at what is left (a minute or two)"
 	@echo "make torture    kill everything at random while clients talk: N=1000 turns, OPTIONS=\"--redis --seed 1\""
@@ -82,6 +82,9 @@ bench-search: $(DEV_STAMP)
 
 bench: $(DEV_STAMP)
 	$(BIN)/python -m souveraine.testing.bench.load
+
+bench-history: $(DEV_STAMP)
+	$(BIN)/python -m souveraine.testing.bench.history
 
 bench-start: $(DEV_STAMP)
 	$(BIN)/python -m souveraine.testing.bench.start
