@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from jsonschema import Draft202012Validator
 
 from conversations.api.openapi.completion import shape
 from tests.api.routes import World, all_routes, filled
-from tests.conftest import Api
+from tests.conftest import Api, wait_for
+
+EXAMPLE_AGENT = "agent-123e4567-e89b-42d3-8456-426614174000"
+EXAMPLE_MODEL = "openai/gpt-4o-mini"
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +79,22 @@ def template_of(method: str, path: str, operations: dict[str, Any]) -> str:
     ]
     assert fitting, (method, path)
     return min(fitting, key=lambda key: key.count("{}"))
+
+
+def test_the_examples_run(api: Api, world: World, described: dict[str, Any]) -> None:
+    tried = 0
+    for path, found in described["paths"].items():
+        for method, operation in found.items():
+            contents = operation.get("requestBody", {}).get("content", {})
+            example = contents.get("application/json", {}).get("example")
+            if example is None:
+                continue
+            text = json.dumps(example).replace(EXAMPLE_AGENT, world.agent)
+            body = json.loads(text.replace(EXAMPLE_MODEL, "fake/fake-model"))
+            places = {f"{name}_id": value for name, value in vars(world).items()}
+            where = path.format(**{**places, "block_label": "human"})
+            answer = api.request(method.upper(), where, body)
+            assert answer.status == 200, (method, where, answer.body)
+            wait_for(lambda: api.get("/v1/runs/active").json() == [])
+            tried += 1
+    assert tried > 15
