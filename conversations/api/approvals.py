@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from drf_spectacular.utils import extend_schema
-from pydantic import Field, model_validator
+from pydantic import AliasChoices, Field, model_validator
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -170,7 +170,11 @@ def _return_text(
 class RequiresApproval(Body):
     """ModifyApprovalRequest; the old SDK sends it in the query."""
 
-    requires_approval: bool | None = None
+    requires_approval: bool | None = Field(
+        default=None,
+        # The TypeScript client sends its own parameter's name.
+        validation_alias=AliasChoices("requires_approval", "body_requires_approval"),
+    )
 
 
 class ToolApprovalView(ApiView):

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from agents.models import Agent, Block
-from agents.selectors import agents_of, filter_blocks, get_block, list_blocks
+from agents.selectors import agents_of, filter_blocks, get_agent, get_block, list_blocks
 from agents.services import blocks as block_services
 from agents.services.memory import take_up_edits
 from conversations.api.base import ApiView, cursor
@@ -18,7 +18,7 @@ from conversations.api.bodies import BlockUpdate, CreateBlock
 from conversations.wire.agents import agent_states, wanted_relationships
 from conversations.wire.states import block_state
 from souveraine import ids
-from souveraine.api.pagination import Offset, PageQuery
+from souveraine.api.pagination import Offset, PageQuery, page
 from souveraine.api.validation import parse_body, parse_id, parse_query
 
 Count = Annotated[int, Field(ge=-(2**31), lt=2**31)]
@@ -155,13 +155,15 @@ class BlockAgentsView(ApiView):
         """List the agents that have the block, newest first."""
         block = get_block(self.actor, parse_id(ids.BLOCK, block_id))
         query = parse_query(BlockAgentsQuery, request)
-        agents = (
-            agents_of(self.actor)
-            .filter(block_rows__block=block)
-            .order_by("-created_at", "-pk")[: query.limit]
+        after = cursor(ids.AGENT, query.after, "after")
+        before = cursor(ids.AGENT, query.before, "before")
+        agents = page(
+            agents_of(self.actor).filter(block_rows__block=block),
+            field="created_at",
+            ascending=query.order == "asc",
+            limit=query.limit,
+            after=get_agent(self.actor, after) if after else None,
+            before=get_agent(self.actor, before) if before else None,
         )
-        return Response(
-            agent_states(
-                self.actor, list(agents), wanted_relationships(request.META, query.include, None)
-            )
-        )
+        wanted = wanted_relationships(request.META, query.include, None)
+        return Response(agent_states(self.actor, agents, wanted))

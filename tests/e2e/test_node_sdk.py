@@ -43,3 +43,20 @@ def test_main_job(server: Serve, node_client: Path) -> None:
     assert seen["rendered"] == "Hello from the double."
     assert len(seen["listed"]) == len(set(seen["listed"])) == 5
     assert seen["error"] == "llm_rate_limit"
+
+
+@pytest.mark.node
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+def test_a_visit_to_each_resource(server: Serve, node_client: Path) -> None:
+    ran = subprocess.run(
+        ["node", "tour.mjs", server.url],
+        cwd=node_client,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    seen = json.loads(ran.stdout)
+    assert seen["failed"] == {}
+    assert len(seen["done"]) > 90
