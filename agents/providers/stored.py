@@ -4,12 +4,15 @@ read the database; `refresh` reads them, one query.
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from urllib.parse import urlsplit
 
+import httpx
 from django.conf import settings
 
 from agents.models import Provider
@@ -19,8 +22,10 @@ from agents.providers.errors import Endpoint
 from agents.providers.ollama import OllamaProvider
 from agents.providers.openai import OPENAI_URL, OpenAIProvider
 from souveraine.config import normalise_base_url
-from souveraine.errors import InvalidArgument
+from souveraine.errors import InvalidArgument, SouveraineError
 from souveraine.lib.secrets import decrypt
+
+logger = logging.getLogger(__name__)
 
 # Of those that speak OpenAI's protocol; an empty one must be given.
 OPENAI_COMPATIBLE = {
@@ -74,13 +79,22 @@ def refresh() -> bool:
     rows = {row.name: row for row in Provider.objects.all()}
     with _kept.lock:
         before = _kept.providers
-        _kept.providers = {
-            name: before[name]
-            if name in before and before[name].updated_at == row.updated_at
-            else StoredProvider(row.owner_id, row.updated_at, provider_of(row))
-            for name, row in rows.items()
-        }
+        found = {name: _stored(row, before.get(name)) for name, row in rows.items()}
+        _kept.providers = {name: entry for name, entry in found.items() if entry is not None}
         return before != _kept.providers
+
+
+def _stored(row: Provider, before: StoredProvider | None) -> StoredProvider | None:
+    """Return the provider of a row; None for one that cannot be built, which must not cost others theirs."""
+    if before is not None and before.updated_at == row.updated_at:
+        return before
+    try:
+        return StoredProvider(row.owner_id, row.updated_at, provider_of(row))
+    except SouveraineError as exc:
+        logger.warning(
+            "event=provider_left_out provider_id=provider-%s error=%s", row.pk, exc.message
+        )
+        return None
 
 
 def provider_of(row: Provider) -> ChatProvider:
@@ -90,7 +104,11 @@ def provider_of(row: Provider) -> ChatProvider:
 
 
 def build(name: str, provider_type: str, base_url: str, api_key: str) -> ChatProvider:
-    """Return what asks a provider of this type. Raises InvalidArgument for a type or URL that cannot be used."""
+    """Return what asks a provider of this type. Raises InvalidArgument for a type, URL or key that cannot be used."""
+    if api_key and not (api_key.isascii() and api_key.isprintable()):
+        raise InvalidArgument(
+            "The api_key has characters that no HTTP header can carry. Copy it again, without line ends."
+        )
     silence = float(settings.CONFIG["SOUVERAINE_MODEL_TIMEOUT_SECONDS"])
     window = int(settings.CONFIG["SOUVERAINE_MODEL_CONTEXT_WINDOW"])
     url = _checked(provider_type, base_url.strip().rstrip("/"))
@@ -126,4 +144,16 @@ def _checked(provider_type: str, url: str) -> str:
         raise InvalidArgument(
             f"A provider of the type {provider_type!r} needs a base_url that begins with http:// or https://."
         )
+    _check_url(url)
     return url
+
+
+def _check_url(url: str) -> None:
+    try:
+        urlsplit(url)  # refuses brackets that httpx takes
+        host = httpx.URL(url).host
+        host.encode("idna")  # as the resolver will
+    except (httpx.InvalidURL, ValueError) as exc:
+        raise InvalidArgument(f"This base_url cannot be used: {exc}") from None
+    if not host:
+        raise InvalidArgument("This base_url names no host.")

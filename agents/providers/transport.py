@@ -93,6 +93,8 @@ def ask(
         raise errors.from_transport(
             endpoint, exc, timeout_seconds=total_seconds, started=False
         ) from exc
+    except UnicodeError as exc:  # a redirect to a host that the resolver cannot spell
+        raise errors.bad_request(endpoint, str(exc), "the URL is not valid") from exc
     return _decoded(endpoint, response.status_code, bytes(content))
 
 
@@ -101,7 +103,7 @@ def _decoded(endpoint: Endpoint, status: int, content: bytes) -> Any:
         raise errors.from_status(endpoint, status, status_text(status, content))
     try:
         return json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise errors.not_understood(endpoint, "the answer is not JSON") from None
 
 
@@ -110,7 +112,7 @@ def status_text(status: int, content: bytes) -> str:
     text = content.decode(errors="replace").strip()
     try:
         text = str(json.loads(text))
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     return f"Error code: {status} - {text}"
 

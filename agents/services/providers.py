@@ -55,7 +55,8 @@ def _apply(row: Provider, data: dict[str, Any]) -> None:
     for name in PLAIN:
         if data.get(name) is not None:
             setattr(row, name, data[name])
-    stored.build(row.name, row.provider_type, row.base_url, "")  # refuses what cannot be used
+    key = data.get("api_key") or ""
+    stored.build(row.name, row.provider_type, row.base_url, key)  # refuses what cannot be used
     for name in ("api_key", "access_key"):
         if data.get(name) is not None:
             setattr(row, f"{name}_encrypted", encrypt(data[name]) if data[name] else "")

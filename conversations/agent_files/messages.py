@@ -118,8 +118,8 @@ def moment_of(value: Any) -> datetime:
     """Return the time that a file gives, in UTC when it says no zone, else the present."""
     try:
         found = datetime.fromisoformat(value)
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
-    except (TypeError, ValueError):
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):  # the last: outside of all years in UTC
         return timezone.now()
 
 

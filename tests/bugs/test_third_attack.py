@@ -1,0 +1,67 @@
+"""What a third hostile tester found in archives, providers, files, forks and schedules; each test is one finding."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from agents.actor import first_user
+from agents.models import Provider
+from agents.providers import registry, stored
+from conversations.agent_files.messages import moment_of
+from tests.conftest import Api
+
+
+@pytest.fixture
+def added() -> Any:
+    """Forget what is kept of added providers behind the test."""
+    yield
+    Provider.objects.all().delete()
+    registry.refresh_stored()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://..", "http://a" + "b" * 70, "http://", "http://x:y/", "http://["]
+)
+def test_a_provider_at_an_address_that_is_none_is_refused(api: Api, added: None, url: str) -> None:
+    body = {"name": "odd", "provider_type": "openai", "api_key": "k", "base_url": url}
+    assert api.post("/v1/providers/", body).status == 400
+    assert api.post("/v1/providers/check", body).status == 400
+    assert not Provider.objects.exists()
+
+
+@pytest.mark.parametrize("key", ["é", "\U0001f600", "a\r\nX-Other: b"])
+def test_a_key_that_no_header_can_carry_is_refused(api: Api, added: None, key: str) -> None:
+    body = {
+        "name": "odd",
+        "provider_type": "openai",
+        "api_key": key,
+        "base_url": "http://127.0.0.1:9",
+    }
+    assert api.post("/v1/providers/", body).status == 400
+    assert api.post("/v1/providers/check", body).status == 400
+    assert api.post("/v1/providers/", {**body, "api_key": "plain"}).status == 200
+    row = Provider.objects.get()
+    assert api.patch(f"/v1/providers/provider-{row.pk}", {"api_key": key}).status == 400
+
+
+def test_one_persons_provider_that_cannot_be_built_costs_nobody_their_models(
+    api: Api, provider: Any, added: None
+) -> None:
+    for name, kept in (("gone", {"api_key_encrypted": "of another secret key"}), ("odd", {})):
+        Provider.objects.create(
+            owner=first_user(), name=name, provider_type="openai", base_url="http://[", **kept
+        )
+    answer = api.get("/v1/models/")
+    assert answer.status == 200
+    assert "fake/fake-model" in [model["handle"] for model in answer.json()]
+    assert not {"gone", "odd"} & set(stored.kept())
+
+
+def test_a_message_of_a_file_at_the_edge_of_time_costs_no_agent() -> None:
+    for edge in ("9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"):
+        assert abs(moment_of(edge) - timezone.now()) < timedelta(minutes=1)
+    assert moment_of("2025-01-01T12:00:00+02:00").isoformat() == "2025-01-01T10:00:00+00:00"
