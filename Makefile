@@ -72,8 +72,13 @@ $(NODE_DIR)/node_modules/.installed: $(NODE_DIR)/package.json
 	  cd $(NODE_DIR) && npm install --ignore-scripts --no-audit --no-fund --no-package-lock --silent && touch node_modules/.installed; \
 	else echo "npm is missing: the TypeScript client is not tried."; fi
 
+# A client of before, which much existing code uses; beside the present one, not instead of it.
+OLD_SDK := $(VENV)/old-sdk
+$(OLD_SDK)/.installed: | $(DEV_STAMP)
+	@$(PIP) --no-deps --target $(OLD_SDK) letta-client==1.7.12 && touch $@
+
 # The torture is left out for its minutes: `make torture`, or pytest tests/e2e/test_torture.py.
-test-e2e: $(DEV_STAMP) $(NODE_DIR)/node_modules/.installed
+test-e2e: $(DEV_STAMP) $(OLD_SDK)/.installed $(NODE_DIR)/node_modules/.installed
 	$(PYTEST) -m e2e -n 2 --dist loadfile --deselect tests/e2e/test_torture.py
 
 # With SOUVERAINE_EMBEDDING_MODEL and its provider's settings in the environment search by meaning is measured too.
