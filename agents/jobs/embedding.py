@@ -44,4 +44,5 @@ def embed_archive(context: JobContext) -> dict[str, Any]:
         done, last = done + len(batch), batch[-1].row
 
 
-KIND = JobKind(EMBED_ARCHIVE, embed_archive)
+# Two at once would pay the model twice for the same passages.
+KIND = JobKind(EMBED_ARCHIVE, embed_archive, is_one_per_subject=True)

@@ -28,11 +28,13 @@ class JobKind:
     crash, so what it has done must not harm. Raise a SouveraineError to fail with its text.
 
     `gave_up(job, reason)` tidies up after a job that was cancelled or has failed, inside that transaction.
+    Of a kind that `is_one_per_subject` none begins while another runs for the same subject.
     """
 
     name: str
     run: Callable[[JobContext], dict[str, Any] | None]
     gave_up: Callable[[Job, str], None] | None = None
+    is_one_per_subject: bool = False
 
 
 _KINDS: dict[str, JobKind] = {}
@@ -47,3 +49,8 @@ def register(*kinds: JobKind) -> None:
 def kind_of(name: str) -> JobKind | None:
     """Return the kind of that name."""
     return _KINDS.get(name)
+
+
+def one_per_subject() -> list[str]:
+    """Return the names of the kinds that run once at a time for each subject."""
+    return [name for name, kind in _KINDS.items() if kind.is_one_per_subject]

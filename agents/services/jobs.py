@@ -16,12 +16,12 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from agents.actor import Actor
-from agents.jobs.kinds import kind_of
+from agents.jobs.kinds import kind_of, one_per_subject
 from agents.models import Job, JobStatus
 from agents.models.job import ACTIVE
 from souveraine.errors import Conflict
@@ -60,24 +60,33 @@ def _lease() -> timedelta:
 
 
 def claim(job_id: uuid.UUID) -> Job | None:
-    """Take a job that is due; None when another worker has it or it has ended."""
+    """Take a job that is due; None when another worker has it, it has ended, or must wait for another job."""
     holder = uuid.uuid4()
-    claimed = Job.objects.filter(
-        pk=job_id, status=JobStatus.CREATED, due_at__lte=timezone.now()
-    ).update(
-        status=JobStatus.RUNNING,
-        holder=holder,
-        attempts=F("attempts") + 1,
-        lease_expires_at=Now() + _lease(),
-        updated_at=timezone.now(),
+    claimed = (
+        _due()
+        .filter(pk=job_id)
+        .update(
+            status=JobStatus.RUNNING,
+            holder=holder,
+            attempts=F("attempts") + 1,
+            lease_expires_at=Now() + _lease(),
+            updated_at=timezone.now(),
+        )
     )
     return Job.objects.select_related("owner").get(pk=job_id, holder=holder) if claimed else None
 
 
 def next_due() -> uuid.UUID | None:
     """Return the oldest job that waits for a worker."""
+    return _due().order_by("due_at").values_list("pk", flat=True).first()
+
+
+def _due() -> QuerySet[Job]:
+    same = Job.objects.filter(
+        status=JobStatus.RUNNING, kind=OuterRef("kind"), subject=OuterRef("subject")
+    )
     due = Job.objects.filter(status=JobStatus.CREATED, due_at__lte=timezone.now())
-    return due.order_by("due_at").values_list("pk", flat=True).first()
+    return due.exclude(Q(kind__in=one_per_subject()) & Exists(same))
 
 
 def _held(job: Job) -> Any:

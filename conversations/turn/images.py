@@ -71,7 +71,10 @@ async def _fetch(url: str) -> Part:
         )
         location = {k.lower(): v for k, v in reply.headers}.get(b"location")
         if 300 <= reply.status < 400 and location:
-            url = urljoin(url, location.decode("latin-1"))
+            try:
+                url = urljoin(url, location.decode("latin-1"))
+            except ValueError as exc:
+                raise Unreachable(f"The address redirects to what is no URL: {exc}") from None
             continue
         if reply.status != 200:
             raise Unreachable(f"The address answered with status {reply.status}.")

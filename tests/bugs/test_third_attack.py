@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from agents.actor import first_user
+from agents.actor import first_user, keyless_actor
 from agents.models import Provider
 from agents.providers import registry, stored
+from agents.services import jobs
+from agents.services.embedding import EMBED_ARCHIVE
 from conversations.agent_files.messages import moment_of
 from tests.conftest import Api
 
@@ -65,3 +68,18 @@ def test_a_message_of_a_file_at_the_edge_of_time_costs_no_agent() -> None:
     for edge in ("9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00"):
         assert abs(moment_of(edge) - timezone.now()) < timedelta(minutes=1)
     assert moment_of("2025-01-01T12:00:00+02:00").isoformat() == "2025-01-01T10:00:00+00:00"
+
+
+def test_two_jobs_do_not_embed_one_archive_at_once(idle_api: Api) -> None:
+    actor, archive = keyless_actor(), uuid.uuid4()
+    first, second = (jobs.create_job(actor, EMBED_ARCHIVE, {}, subject=archive) for _ in range(2))
+    other = jobs.create_job(actor, EMBED_ARCHIVE, {}, subject=uuid.uuid4())
+    running = jobs.claim(first.pk)
+    assert running is not None
+    assert jobs.claim(second.pk) is None, "it would pay the model for the same passages"
+    assert jobs.next_due() == other.pk, "nobody turns in circles for what cannot begin"
+    assert jobs.claim(other.pk) is not None
+    assert jobs.next_due() is None
+    jobs.complete(running)
+    assert jobs.next_due() == second.pk
+    assert jobs.claim(second.pk) is not None

@@ -139,6 +139,10 @@ def test_an_image_at_a_url_is_fetched_once_and_kept(
         (ok(b"<html>"), "no image"),
         (ok(PNG + b"x" * 6_000_000), "SOUVERAINE_MAX_IMAGE_BYTES"),
         (Reply(302, [(b"location", URL.encode())], b"", is_cut=False), "redirects"),
+        (
+            Reply(302, [(b"location", b"http://[")], b"", is_cut=False),
+            "redirects to what is no URL",
+        ),
     ],
 )
 def test_an_image_that_cannot_be_fetched_is_told_and_the_turn_goes_on(
