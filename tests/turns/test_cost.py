@@ -14,7 +14,8 @@ from souveraine.testing.fake_provider import Reply
 from tests.conftest import wait_for
 
 WEB, WORKER_BEFORE_MODEL, WORKER = 8, 8, 25
-NO_QUERIES = ("PRAGMA", "BEGIN", "SAVEPOINT", "RELEASE")
+REPOSITORY_LOCK = ("SELECT pg_advisory", "SELECT set_config('lock_timeout'")  # PostgreSQL only
+NO_QUERIES = ("PRAGMA", "BEGIN", "SAVEPOINT", "RELEASE", *REPOSITORY_LOCK)
 
 
 @pytest.fixture(autouse=True)
