@@ -81,12 +81,6 @@ def _content(
     return "\n".join(texts), None if is_plain else kept
 
 
-def has_image_urls(messages: list[Incoming]) -> bool:
-    """Tell whether the worker has images to fetch."""
-    parts = [p for m in messages if isinstance(m, IncomingMessage) for p in m.content or ()]
-    return any(p["type"] == "image" and p["source"]["type"] == "url" for p in parts)
-
-
 def turn_options(body: SendMessage, *, run_type: str, is_streaming: bool) -> TurnOptions:
     """Return what the run keeps of the request."""
     return TurnOptions(

@@ -19,12 +19,12 @@ from conversations.api.conversations import (
     list_messages_of_agent,
 )
 from conversations.api.following import MAX_CURSOR, cursor_of
-from conversations.api.incoming import has_image_urls, incoming_messages, turn_options
+from conversations.api.incoming import incoming_messages, turn_options
 from conversations.api.streams import JsonAnswer, RefusedStream, SseStream
 from conversations.composition import server
 from conversations.models import Conversation, Run
 from conversations.selectors import active_run, get_run, run_of_otid
-from conversations.services.accept import HAS_URLS, Accepted, IncomingMessage, TurnOptions
+from conversations.services.accept import Accepted, IncomingMessage, TurnOptions
 from conversations.wire.states import run_state
 from souveraine import ids
 from souveraine.api.handoff import hand_over
@@ -63,8 +63,6 @@ def accept(
     handle = body.override_model or conversation.model or conversation.agent.model
     contents = [m.content for m in messages if isinstance(m, IncomingMessage)]
     refuse_images(handle, contents, conversation.agent.owner_id)
-    if has_image_urls(messages):
-        options = replace(options, extra={**options.extra, HAS_URLS: True})
     return server().sessions.accept_turn(view.actor, conversation, messages, options)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -104,6 +104,8 @@ def accept_turn(
     PendingApproval, NothingPending, InvalidToolCallIds and InvalidArgument (approvals).
     """
     key = request_key(messages)
+    if _has_image_urls(messages):
+        options = replace(options, extra={**options.extra, HAS_URLS: True})
     try:
         accepted = _store(actor, conversation.pk, messages, options, key)
     except IntegrityError:  # lost the race for the one live run
@@ -117,6 +119,12 @@ def accept_turn(
         except RedisError as exc:
             raise _stored_but_unseen(accepted.run) from exc
     return accepted
+
+
+def _has_image_urls(messages: Sequence[Incoming]) -> bool:
+    """Tell whether the worker has images to fetch."""
+    parts = [p for m in messages if isinstance(m, IncomingMessage) for p in m.content or ()]
+    return any(p["type"] == "image" and p["source"]["type"] == "url" for p in parts)
 
 
 def hand_over_run(run: Run) -> None:

@@ -15,7 +15,12 @@ from agents.providers import registry, stored
 from agents.services import jobs
 from agents.services.embedding import EMBED_ARCHIVE
 from conversations.agent_files.messages import moment_of
-from tests.conftest import Api
+from conversations.models import Run, RunStatus
+from conversations.services import schedules
+from tests.conftest import Api, wait_for
+from tests.turns.test_images import PNG, TEXT, URL, image, ok, shown, web
+
+__all__ = ["web"]
 
 
 @pytest.fixture
@@ -83,3 +88,19 @@ def test_two_jobs_do_not_embed_one_archive_at_once(idle_api: Api) -> None:
     jobs.complete(running)
     assert jobs.next_due() == second.pk
     assert jobs.claim(second.pk) is not None
+
+
+def test_an_image_in_a_scheduled_message_is_fetched_as_in_any_other(
+    api: Api, agent: dict[str, Any], provider: Any, web: dict[str, Any]
+) -> None:
+    web[URL] = ok(PNG)
+    message = {
+        "role": "user",
+        "content": [{"type": "text", "text": "Look"}, image(type="url", url=URL)],
+    }
+    rule = {"type": "one-time", "scheduled_at": 1_000_000_000_000}
+    body = {"messages": [message], "schedule": rule}
+    assert api.post(f"/v1/agents/{agent['id']}/schedule", body).status == 200
+    schedules.fire_due()
+    wait_for(lambda: Run.objects.filter(status=RunStatus.COMPLETED).exists())
+    assert shown(provider)[1]["source"]["data"] == TEXT
