@@ -89,6 +89,17 @@ def choose_model(actor: Actor, data: dict[str, Any]) -> ModelInfo:
     return default
 
 
+# Name in the legacy llm_config → name in model_settings.
+MIRRORED = {
+    "temperature": "temperature",
+    "max_tokens": "max_output_tokens",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "response_format": "response_format",
+    "strict": "strict",
+    "verbosity": "verbosity",
+}
+
+
 def model_fields(data: dict[str, Any], model: ModelInfo, current: Agent | None) -> dict[str, Any]:
     """Keep `model`, `model_settings`, `llm_config` and the context window in step (contract §2)."""
     llm = dict(current.llm_config if current else {})
@@ -118,14 +129,38 @@ def model_fields(data: dict[str, Any], model: ModelInfo, current: Agent | None) 
         **(current.model_settings if current else {}),
         **{k: v for k, v in (data.get("model_settings") or {}).items() if v is not None},
     }
-    if data.get("parallel_tool_calls") is not None:
-        settings_["parallel_tool_calls"] = data["parallel_tool_calls"]
+    _mirror(data, llm, settings_)
     return {
         "model": model.handle,
         "context_window": window,
         "llm_config": llm,
         "model_settings": settings_,
     }
+
+
+def _mirror(data: dict[str, Any], llm: dict[str, Any], settings_: dict[str, Any]) -> None:
+    """Write what is newly given in one form into the other, unless that one says it too.
+
+    Agent files name everything in both forms; `model_settings` are what counts.
+    """
+    new = {k: v for k, v in (data.get("model_settings") or {}).items() if v is not None}
+    if data.get("parallel_tool_calls") is not None:
+        new["parallel_tool_calls"] = data["parallel_tool_calls"]
+    if data.get("max_tokens") is not None:
+        new.setdefault("max_output_tokens", data["max_tokens"])
+    legacy = data.get("llm_config") or {}
+    for old_name, name in MIRRORED.items():
+        if name in new:
+            settings_[name] = new[name]
+            if old_name not in legacy:
+                llm[old_name] = new[name]
+        elif legacy.get(old_name) is not None:
+            settings_[name] = legacy[old_name]
+    effort = (new.get("reasoning") or {}).get("reasoning_effort")
+    if effort is not None and "reasoning_effort" not in legacy:
+        llm["reasoning_effort"] = effort
+    elif effort is None and legacy.get("reasoning_effort") is not None:
+        settings_["reasoning"] = {"reasoning_effort": legacy["reasoning_effort"]}
 
 
 def seed_fields(data: dict[str, Any], current: Agent | None) -> dict[str, Any]:

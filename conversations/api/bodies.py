@@ -109,7 +109,7 @@ class SouveraineOptions(Body):
 
 
 class LLMConfig(BaseModel):
-    """Letta's legacy model description; only what names the model and its window matters here."""
+    """Letta's legacy model description, kept in step with `model_settings`."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
 
@@ -117,6 +117,13 @@ class LLMConfig(BaseModel):
     handle: Handle | None = None
     context_window: ContextWindow | None = None
     provider_name: ShortText | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    max_tokens: Annotated[int, Field(gt=0, le=10_000_000)] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
+    strict: bool | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
 
 
 class CompactionSettingsBody(Body):

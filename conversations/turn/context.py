@@ -80,7 +80,7 @@ class TurnContext:
     def response_format(self) -> dict[str, Any] | None:
         """The form that the answer must have, if there is one."""
         config: dict[str, Any] = self.run.agent.config
-        wanted: dict[str, Any] | None = self.settings.get("response_format")
+        wanted: dict[str, Any] | None = self.options.get("response_format")
         return wanted or config.get("response_format")
 
     @property

@@ -558,3 +558,38 @@ def test_sort_by_is_an_old_name_of_order_by(api: Api) -> None:
     api.patch(f"/v1/agents/{agents[0]['id']}", {"name": "touched"})
     found = api.get("/v1/agents?sort_by=updated_at").json()
     assert found[0]["id"] == agents[0]["id"]
+
+
+def test_model_settings_and_the_legacy_form_tell_the_same(idle_api: Api) -> None:
+    agent = make_agent(idle_api)["id"]
+
+    def changed(**body: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        state = idle_api.patch(f"/v1/agents/{agent}", body).json()
+        return state["model_settings"], state["llm_config"]
+
+    wanted = {"type": "json_object"}
+    settings, legacy = changed(
+        model_settings={"temperature": 0.3, "max_output_tokens": 900, "response_format": wanted}
+    )
+    assert (settings["temperature"], legacy["temperature"]) == (0.3, 0.3)
+    assert (settings["max_output_tokens"], legacy["max_tokens"]) == (900, 900)
+    assert settings["response_format"] == legacy["response_format"] == wanted
+    settings, legacy = changed(
+        llm_config={
+            "temperature": 0.5,
+            "max_tokens": 700,
+            "reasoning_effort": "high",
+            "strict": True,
+        }
+    )
+    assert (settings["temperature"], legacy["temperature"]) == (0.5, 0.5)
+    assert (settings["max_output_tokens"], legacy["max_tokens"]) == (700, 700)
+    assert settings["reasoning"] == {"reasoning_effort": "high"}
+    assert (settings["strict"], legacy["strict"]) == (True, True)
+    assert settings["response_format"] == wanted, "what is not named stays"
+    settings, legacy = changed(parallel_tool_calls=True)
+    assert (settings["parallel_tool_calls"], legacy["parallel_tool_calls"]) == (True, True)
+    settings, legacy = changed(llm_config={"temperature": 0.1}, model_settings={"temperature": 0.2})
+    assert (settings["temperature"], legacy["temperature"]) == (0.2, 0.2)
+    refused = idle_api.patch(f"/v1/agents/{agent}", {"llm_config": {"temperature": "hot"}})
+    assert refused.status == 422
