@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,19 +22,28 @@ def node_client() -> Path:
     return FOLDER
 
 
-@pytest.mark.node
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
-def test_main_job(server: Serve, node_client: Path) -> None:
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed"),
+]
+
+
+def seen_by(program: str, folder: Path, url: str) -> dict[str, Any]:
+    """Run a program against the server; return the JSON that it prints."""
     ran = subprocess.run(
-        ["node", "main_job.mjs", server.url],
-        cwd=node_client,
+        ["node", program, url],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    seen = json.loads(ran.stdout)
+    return json.loads(ran.stdout)  # type: ignore[no-any-return]
+
+
+def test_main_job(server: Serve, node_client: Path) -> None:
+    seen = seen_by("main_job.mjs", node_client, server.url)
     assert "node" in seen["names"]
     assert seen["sync"] == "Good morning"
     assert seen["streamed"] == ["w0", " w1", " w2", " w3", " w4"]
@@ -45,18 +55,7 @@ def test_main_job(server: Serve, node_client: Path) -> None:
     assert seen["error"] == "llm_rate_limit"
 
 
-@pytest.mark.node
-@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
 def test_a_visit_to_each_resource(server: Serve, node_client: Path) -> None:
-    ran = subprocess.run(
-        ["node", "tour.mjs", server.url],
-        cwd=node_client,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    seen = json.loads(ran.stdout)
+    seen = seen_by("tour.mjs", node_client, server.url)
     assert seen["failed"] == {}
     assert len(seen["done"]) > 90
