@@ -183,6 +183,11 @@ SPECTACULAR_SETTINGS = {
     "VERSION": __import__("souveraine").__version__,
     "OAS_VERSION": "3.1.0",
     "COMPONENT_SPLIT_PATCH": False,  # bodies are pydantic models; none has a second form for PATCH
+    "SWAGGER_UI_SETTINGS": {
+        "deepLinking": True,
+        "displayOperationId": True,
+        "docExpansion": "none",
+    },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -38,6 +38,15 @@ def test_every_route_is_described() -> None:
     assert {"limit", "after", "before", "order", "tags", "include"} <= names
     ids = [found["operationId"] for path in schema["paths"].values() for found in path.values()]
     assert len(ids) == len(set(ids))
+    tags = {tag for path in schema["paths"].values() for op in path.values() for tag in op["tags"]}
+    assert {"agents", "archives", "conversations"} <= tags
+    undescribed = [
+        op["operationId"]
+        for path in schema["paths"].values()
+        for op in path.values()
+        if op["operationId"] not in {known["id"] for known in operations().values()}
+    ]
+    assert not undescribed, "each has an entry in operations.json"
 
 
 def test_the_page_for_people_comes_from_here(idle_api: Api) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 REFERENCE = "#/components/schemas/"
+_FIRST_SENTENCE = re.compile(r"[^.;\n]+")
 _PLACE = re.compile(r"\{[^}]+\}")
 ERROR = {
     "type": "object",
@@ -63,7 +64,10 @@ def complete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
             canonical = path if key is None else key.split(" ", 1)[1]
             if key is not None:
                 _describe(operation, operations()[key])
+            operation["tags"] = [canonical.split("/")[2]]
             _rename_places(operation, path, canonical)
+            summary = _FIRST_SENTENCE.match(operation.get("description", ""))
+            operation["summary"] = summary[0] if summary else operation["operationId"]
             operation["responses"]["4XX"] = _content({"$ref": REFERENCE + "Error"}, "Refused.")
             paths.setdefault(canonical, {})[method] = operation
     result["paths"] = dict(sorted(paths.items()))
@@ -95,7 +99,6 @@ def _rename_references(node: Any, names: dict[str, str]) -> None:
 
 def _describe(operation: dict[str, Any], known: dict[str, Any]) -> None:
     operation["operationId"] = known["id"]
-    operation["tags"] = [known["tag"]]
     answer = (
         _content(known["answer"], "Done.", is_stream=known.get("stream", False))
         if "answer" in known
