@@ -44,7 +44,7 @@ def test_every_route_is_described() -> None:
         op["operationId"]
         for path in schema["paths"].values()
         for op in path.values()
-        if op["operationId"] not in {known["id"] for known in operations().values()}
+        if op["operationId"] not in {known["id"] for known in completion.operations().values()}
     ]
     assert not undescribed, "each has an entry in operations.json"
 
