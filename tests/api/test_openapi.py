@@ -8,6 +8,7 @@ from typing import Any
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.generators import SchemaGenerator
 
+from conversations.api.openapi import completion
 from tests.api.routes import all_routes
 from tests.conftest import Api
 
