@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 
@@ -120,3 +121,11 @@ def test_waiting_threads_all_get_their_turn() -> None:
     for thread in threads:
         thread.join(20)
     assert len(done) == 160
+
+
+def test_a_thread_that_dies_in_a_transaction_leaves_its_place(short_timeout: None) -> None:
+    begun = threading.Thread(target=lambda: transaction.atomic().__enter__())
+    begun.start()
+    begun.join(10)
+    gc.collect()  # its connection is part of cycles
+    assert is_free()

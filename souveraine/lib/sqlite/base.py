@@ -45,6 +45,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
         finally:
             self._end_turn()
 
+    def __del__(self) -> None:
+        self._end_turn()  # of a thread that died in a transaction: others must not wait for ever
+
     def _take_turn(self) -> None:
         options: dict[str, Any] = self.settings_dict["OPTIONS"]
         queue = _queues.setdefault(str(self.settings_dict["NAME"]), threading.Lock())
