@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 
+from agents.files.view import TRUNCATED
 from agents.folder_selectors import (
     files_of_agent,
     folders_of_agent,
@@ -15,6 +17,8 @@ from agents.models import Agent, AgentFile, Folder
 from agents.services.open_files import file_label
 
 CLOSED_SHOWN = 100  # names of closed files in one prompt: a large folder must not fill the window
+OPEN_SHARE = 0.4  # of the window: folders that somebody attaches must not take the agent its voice
+CHARS_PER_TOKEN = 3
 
 
 def directories_text(agent: Agent) -> str:
@@ -33,7 +37,8 @@ def directories_text(agent: Agent) -> str:
         f"<file_limits>\n- current_files_open={len(open_rows)}\n"
         f"- max_files_open={max_files_open(agent)}\n</file_limits>\n\n"
     )
-    parts = [_directory(folder, rows[folder.pk], shown, agent) for folder in folders]
+    limit = _room_for_each(agent, open_rows)
+    parts = [_directory(folder, rows[folder.pk], shown, limit) for folder in folders]
     more = (
         "More files are closed and not listed here; find them with grep_files or semantic_search_files.\n"
         if len(names) > CLOSED_SHOWN
@@ -42,20 +47,35 @@ def directories_text(agent: Agent) -> str:
     return f"<directories>\n{limits}{''.join(parts)}{more}</directories>"
 
 
-def _directory(folder: Folder, rows: list[AgentFile], shown: set[uuid.UUID], agent: Agent) -> str:
+def _room_for_each(agent: Agent, rows: Iterable[AgentFile]) -> int:
+    """Return how many characters of each open file are shown: short ones leave their room to the others."""
+    left = int(agent.context_window * OPEN_SHARE * CHARS_PER_TOKEN)
+    lengths = sorted(len(row.visible_content or "") for row in rows)
+    for place, length in enumerate(lengths):
+        share = left // (len(lengths) - place)
+        if length > share:
+            return min(share, view_limit_chars(agent))
+        left -= length
+    return view_limit_chars(agent)
+
+
+def _directory(
+    folder: Folder, rows: list[AgentFile], shown: set[uuid.UUID], limit_chars: int
+) -> str:
     description = f"<description>{folder.description}</description>\n" if folder.description else ""
     instructions = (
         f"<instructions>{folder.instructions}</instructions>\n" if folder.instructions else ""
     )
-    limit = view_limit_chars(agent)
-    files = "".join(_file(row, row.pk in shown, limit) for row in rows)
+    files = "".join(_file(row, row.pk in shown, limit_chars) for row in rows)
     return f'<directory name="{folder.name}">\n{description}{instructions}{files}</directory>\n'
 
 
 def _file(row: AgentFile, is_open: bool, limit_chars: int) -> str:
     if not is_open:
         return f'<file status="closed" name="{file_label(row.file)}"/>\n'
-    value = (row.visible_content or "")[:limit_chars]
+    value = row.visible_content or ""
+    if len(value) > limit_chars + len(TRUNCATED):
+        value = value[:limit_chars] + TRUNCATED
     return (
         f'<file status="open" name="{file_label(row.file)}">\n<metadata>\n- read_only=true\n'
         f"- chars_current={len(value)}\n- chars_limit={limit_chars}\n</metadata>\n"

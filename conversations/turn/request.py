@@ -203,7 +203,7 @@ def _refuse_too_large(draft: Draft, estimate: int) -> None:
             SYSTEM_OVERFLOW,
             f"INVALID_ARGUMENT: The system prompt with its memory blocks and tools takes about {fixed} tokens, but the "
             f"context window of {context.model_handle} has {size}. Shorten the system prompt or the blocks, detach "
-            "tools, or choose a model with a larger window.",
+            "tools, close files, or choose a model with a larger window.",
             stop_reason=SYSTEM_OVERFLOW,
         )
     raise ProviderError(

@@ -10,14 +10,17 @@ import pytest
 from django.utils import timezone
 
 from agents.actor import first_user, keyless_actor
-from agents.models import Provider
+from agents.files.directories import CHARS_PER_TOKEN, OPEN_SHARE, directories_text
+from agents.files.view import TRUNCATED
+from agents.models import Agent, Provider
 from agents.providers import registry, stored
 from agents.services import jobs
 from agents.services.embedding import EMBED_ARCHIVE
 from conversations.agent_files.messages import moment_of
 from conversations.models import Run, RunStatus
 from conversations.services import schedules
-from tests.conftest import Api, wait_for
+from tests.api.test_folders import attach, read
+from tests.conftest import Api, make_agent, wait_for
 from tests.turns.test_images import PNG, TEXT, URL, image, ok, shown, web
 
 __all__ = ["web"]
@@ -104,3 +107,23 @@ def test_an_image_in_a_scheduled_message_is_fetched_as_in_any_other(
     schedules.fire_due()
     wait_for(lambda: Run.objects.filter(status=RunStatus.COMPLETED).exists())
     assert shown(provider)[1]["source"]["data"] == TEXT
+
+
+def test_long_files_leave_the_agent_its_window_and_short_ones_are_shown_whole(
+    idle_api: Api,
+) -> None:
+    agent = make_agent(idle_api)
+    folder = idle_api.post("/v1/folders/", {"name": "books"}).json()
+    attach(idle_api, agent, folder)
+    for number in range(6):
+        read(idle_api, folder, f"book{number}.txt", b"a line of a long book\n" * 3000)
+    read(idle_api, folder, "note.txt", b"short, and whole")
+    row = Agent.objects.get()
+    row.context_window = 8_000
+    shown = directories_text(row)
+    assert len(shown) < 8_000 * OPEN_SHARE * CHARS_PER_TOKEN + 3_000
+    assert shown.count('status="open"') == 7
+    assert shown.count(TRUNCATED) == 6
+    assert "1: short, and whole\n</value>" in shown
+    row.context_window = 1_000_000
+    assert len(directories_text(row)) > 6 * 25_000
