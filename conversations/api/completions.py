@@ -108,7 +108,11 @@ class ChatCompletionsView(ApiView):
         body = parse_body(ChatCompletionRequest, request)
         agent = self._agent(body.model)
         conversation = server().sessions.default_conversation(self.actor, agent)
-        send = SendMessage(messages=new_messages(body.messages), when_busy="queue")
+        send = SendMessage(
+            messages=new_messages(body.messages),
+            # Behind a call that waits for a person it would wait in silence, up to a day.
+            when_busy="reject" if conversation.pending_message_id else "queue",
+        )
         send.stream_tokens = bool(body.stream)
         options = turn_options(send, run_type="chat_completion", is_streaming=bool(body.stream))
         run = accept(self, conversation, send, options).run

@@ -8,6 +8,11 @@ from typing import Any
 
 JSON = dict[str, Any]
 FINISH = {"max_tokens_exceeded": "length"}
+# An OpenAI client has no other place where it could show why there is no answer.
+WAITING = (
+    "[The call of {names} waits for an approval. Decide it with a Letta client; "
+    "until then other messages are refused.]"
+)
 
 
 def usage_state(usage: JSON) -> JSON:
@@ -39,12 +44,17 @@ class Completion:
     is_begun: bool = False
     finish_reason: str = "stop"
     usage: JSON = field(default_factory=dict)
+    waiting: dict[str, str] = field(default_factory=dict)  # call id: tool
 
     def deltas(self, frame: JSON) -> list[JSON]:
         """Take one frame and return what it adds to the answer."""
         kind = frame.get("message_type")
         if kind == "stop_reason":
             self.finish_reason = FINISH.get(frame["stop_reason"], "stop")
+            if frame["stop_reason"] == "requires_approval":
+                return [{"content": self._what_waits()}]
+        elif kind == "approval_request_message":
+            self._note_calls(frame)
         elif kind == "usage_statistics":
             self.usage = usage_state(frame)
         elif kind == "reasoning_message":
@@ -52,6 +62,17 @@ class Completion:
         elif kind == "assistant_message":
             return [{"content": self._separator(frame) + text_of(frame.get("content"))}]
         return []
+
+    def _note_calls(self, frame: JSON) -> None:
+        """Keep the names of the calls; a stream brings them in pieces, of which the first has the name."""
+        calls = frame.get("tool_calls") or []
+        for call in calls if isinstance(calls, list) else [calls]:
+            if call.get("name") and call.get("tool_call_id"):
+                self.waiting[call["tool_call_id"]] = call["name"]
+
+    def _what_waits(self) -> str:
+        names = ", ".join(dict.fromkeys(self.waiting.values()))
+        return ("\n\n" if self.message_id else "") + WAITING.format(names=names or "a tool")
 
     def _separator(self, frame: JSON) -> str:
         earlier, self.message_id = self.message_id, str(frame["id"])
@@ -83,8 +104,8 @@ class Completion:
 
     def whole(self, response: JSON) -> JSON:
         """Return ChatCompletion of a LettaResponse."""
-        found = [delta for frame in response["messages"] for delta in self.deltas(frame)]
-        self.deltas(response["stop_reason"])
+        frames = [*response["messages"], response["stop_reason"]]
+        found = [delta for frame in frames for delta in self.deltas(frame)]
         content = "".join(delta.get("content", "") for delta in found)
         message = {
             "content": content or None,

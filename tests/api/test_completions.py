@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from conversations.models import Message, Run
-from souveraine.testing.fake_provider import Reply
+from souveraine.testing.fake_provider import Call, Reply
 from tests.conftest import Api, make_agent
 
 PIXEL = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 40).decode()
@@ -116,6 +116,29 @@ def test_a_model_that_fails_is_an_error_of_the_client(
     provider.enqueue(Reply(error=ProviderError("llm_bad_request", "no such thing")))
     with pytest.raises(openai.APIError, match="no such thing"):
         list(client.chat.completions.create(model=agent["id"], messages=[user("Hi")], stream=True))
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_a_call_that_waits_for_approval_is_told_and_the_next_message_refused_at_once(
+    client: openai.OpenAI, api: Api, agent: dict[str, Any], provider: Any, streams: bool
+) -> None:
+    tool = "conversation_search"
+    api.patch(f"/v1/agents/{agent['id']}/tools/approval/{tool}", {"requires_approval": True})
+    provider.enqueue(Reply(tool_calls=[Call(tool, {"query": "x"}, id="call_1")]))
+    create = client.chat.completions.create
+    if streams:
+        chunks = list(create(model=agent["id"], messages=[user("Look")], stream=True))
+        text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        assert chunks[-1].choices[0].finish_reason == "stop"
+    else:
+        text = create(model=agent["id"], messages=[user("Look")]).choices[0].message.content or ""
+    assert text.startswith(f"[The call of {tool} waits for an approval.")
+    with pytest.raises(openai.ConflictError):
+        create(model=agent["id"], messages=[user("And?")], stream=streams)
+    again = {"model": agent["id"], "messages": [user("And?")], "stream": streams}
+    assert api.post("/v1/chat/completions", again).json()["code"] == "PENDING_APPROVAL"
+    assert heard() == ["Look"]
+    assert not Run.objects.filter(status="waiting").exists()
 
 
 def test_what_cannot_be_meant_is_refused(api: Api, agent: dict[str, Any]) -> None:
