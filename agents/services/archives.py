@@ -67,18 +67,28 @@ def embedding_handle(data: dict[str, Any]) -> str:
 
 
 def update_archive(actor: Actor, archive: Archive, data: dict[str, Any]) -> Archive:
-    """Change name and description."""
+    """Change name and description. Raises NotFound when it was deleted meanwhile."""
     for name in ("name", "description"):
         if name in data:
             setattr(archive, name, data[name])
     archive.updated_at, archive.last_updated_by = timezone.now(), actor.user_id
-    archive.save(update_fields=["name", "description", "updated_at", "last_updated_by"])
+    fields = ("name", "description", "updated_at", "last_updated_by")
+    changes = {name: getattr(archive, name) for name in fields}
+    if not Archive.objects.filter(pk=archive.pk).update(**changes):
+        raise _gone(archive)
     return archive
+
+
+def _gone(archive: Archive) -> NotFound:
+    return NotFound(f"Archive with id 'archive-{archive.pk}' not found")
 
 
 def delete_archive(archive: Archive) -> None:
     """Delete the archive with its passages, and detach it everywhere."""
-    archive.delete()
+    with transaction.atomic():
+        # What is inserted or attached meanwhile is deleted as well, or finds no archive.
+        Archive.objects.select_for_update().filter(pk=archive.pk).first()
+        archive.delete()
 
 
 def attach_archive(agent: Agent, archive: Archive) -> None:
@@ -94,7 +104,7 @@ def detach_archive(agent: Agent, archive: Archive) -> None:
 def archive_for_insert(actor: Actor, agent: Agent) -> Archive:
     """Return the archive that the agent's passages go to: the first attached one, else its own, made now.
 
-    Safe to call twice at once.
+    Safe to call twice at once. Raises NotFound when the agent was deleted meanwhile.
     """
     attached = archives_of_agent(agent)
     if attached:
@@ -113,7 +123,10 @@ def archive_for_insert(actor: Actor, agent: Agent) -> Archive:
             )
             AgentArchive.objects.create(agent=agent, archive=archive, is_own=True)
     except IntegrityError:  # another call was first
-        return archives_of_agent(agent)[0]
+        attached = archives_of_agent(agent)
+        if not attached:
+            raise NotFound(f"Agent with id 'agent-{agent.pk}' not found") from None
+        return attached[0]
     return archive
 
 
@@ -169,7 +182,7 @@ def insert_passages(
             .first()
         )
         if now_embedding is None:
-            raise NotFound(f"Archive with id 'archive-{archive.pk}' not found")
+            raise _gone(archive)
         Passage.objects.bulk_create(passages)
         PassageTag.objects.bulk_create(
             PassageTag(passage=passage, tag=tag)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -61,14 +62,16 @@ def _name_taken(name: str) -> Conflict:
 
 def delete_folder(actor: Actor, folder: Folder) -> None:
     """Delete a folder with its files and passages, and take it from all agents."""
-    agents = list(Agent.objects.filter(folder_rows__folder=folder))
     with transaction.atomic():
+        Folder.objects.select_for_update().filter(pk=folder.pk).first()
+        agents = list(Agent.objects.filter(folder_rows__folder=folder))
         folder.archive.delete()  # the folder and its files go with it
         for agent in agents:
             _count_folders(agent)
         transaction.on_commit(lambda: store.remove_folder(folder.pk))
     for agent in agents:
-        _detach_tools_without_folders(actor, agent)
+        with suppress(Agent.DoesNotExist):  # deleted meanwhile
+            _detach_tools_without_folders(actor, agent)
 
 
 def find_folders(actor: Actor, data: dict[str, Any]) -> list[Folder] | None:

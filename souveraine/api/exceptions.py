@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.core.exceptions import ObjectDoesNotExist, RequestDataTooBig, SuspiciousOperation
+from django.db import DatabaseError, IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse, UnreadablePostError
 from redis.exceptions import RedisError
 from rest_framework import exceptions as drf
@@ -17,6 +17,7 @@ from souveraine import ids
 from souveraine.api.unknown import note_unknown
 from souveraine.config import Config
 from souveraine.errors import (
+    ConcurrentUpdate,
     InvalidArgument,
     PayloadTooLarge,
     ProviderError,
@@ -25,6 +26,7 @@ from souveraine.errors import (
 )
 
 logger = logging.getLogger(__name__)
+RACES = (IntegrityError, ObjectDoesNotExist)  # a row came or went between a look and a write
 
 
 def body_of(error: SouveraineError) -> dict[str, Any]:
@@ -67,6 +69,11 @@ def _from_framework(exc: Exception, config: Config) -> SouveraineError | None:
             "The database does not answer, is locked, or its disk is full. Look whether the change took effect "
             "before you repeat it."
         )
+    if isinstance(exc, RACES):
+        return ConcurrentUpdate(
+            "What this request is about was changed or deleted by another one at the same time. Look at it, and send "
+            "again if that is still right."
+        )
     return None
 
 
@@ -74,7 +81,8 @@ def handle(exc: Exception, context: dict[str, Any]) -> Response:
     """Render any exception of a view. Unexpected ones are logged once and answered without details."""
     from_framework = _from_framework(exc, settings.CONFIG)
     if from_framework is not None:
-        logger.warning("event=request_unavailable error=%r", exc)
+        is_race = isinstance(exc, RACES)  # or a mistake of ours, which the log then shows
+        logger.warning("event=request_unavailable error=%r", exc, exc_info=exc if is_race else None)
         exc = from_framework
     if isinstance(exc, SouveraineError):
         status = exc.status if isinstance(exc, ProviderError) else exc.http_status

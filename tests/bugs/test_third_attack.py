@@ -7,18 +7,20 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import IntegrityError
 from django.utils import timezone
 
 from agents.actor import first_user, keyless_actor
 from agents.files.directories import CHARS_PER_TOKEN, OPEN_SHARE, directories_text
 from agents.files.view import TRUNCATED
-from agents.models import Agent, Provider
+from agents.models import Agent, Archive, Provider
 from agents.providers import registry, stored
-from agents.services import jobs
+from agents.services import archives, folders, jobs
 from agents.services.embedding import EMBED_ARCHIVE
 from conversations.agent_files.messages import moment_of
 from conversations.models import Run, RunStatus
 from conversations.services import schedules
+from souveraine.errors import NotFound
 from tests.api.test_folders import attach, read
 from tests.conftest import Api, make_agent, wait_for
 from tests.turns.test_images import PNG, TEXT, URL, image, ok, shown, web
@@ -127,3 +129,52 @@ def test_long_files_leave_the_agent_its_window_and_short_ones_are_shown_whole(
     assert "1: short, and whole\n</value>" in shown
     row.context_window = 1_000_000
     assert len(directories_text(row)) > 6 * 25_000
+
+
+@pytest.mark.parametrize("raised", [IntegrityError("FOREIGN KEY"), Agent.DoesNotExist("gone")])
+def test_a_row_that_goes_between_a_look_and_a_write_is_a_conflict_and_logged(
+    idle_api: Api, monkeypatch: Any, caplog: Any, raised: Exception
+) -> None:
+    folder = idle_api.post("/v1/folders/", {"name": "f"}).json()
+    agent = make_agent(idle_api)
+
+    def attach_late(*args: Any) -> None:
+        raise raised
+
+    monkeypatch.setattr(folders, "add_to_agent", attach_late)
+    answer = idle_api.patch(f"/v1/agents/{agent['id']}/folders/attach/{folder['id']}")
+    assert (answer.status, answer.json()["code"]) == (409, "CONCURRENT_UPDATE")
+    assert any(record.exc_info for record in caplog.records)
+
+
+def test_an_agent_that_goes_while_its_folder_is_deleted_stops_nothing(
+    idle_api: Api, monkeypatch: Any
+) -> None:
+    folder = idle_api.post("/v1/folders/", {"name": "f"}).json()
+    agents = [make_agent(idle_api) for _ in range(2)]
+    for agent in agents:
+        attach(idle_api, agent, folder)
+    detach, seen = folders.detach_tool, set()
+
+    def agent_goes_first(actor: Any, agent: Agent, tool: Any) -> Any:
+        if not seen:
+            Agent.objects.filter(pk=agent.pk).delete()
+        seen.add(agent.pk)
+        return detach(actor, agent, tool)
+
+    monkeypatch.setattr(folders, "detach_tool", agent_goes_first)
+    assert idle_api.delete(f"/v1/folders/{folder['id']}").status == 200
+    [left] = idle_api.get("/v1/agents/").json()
+    assert "grep_files" not in [tool["name"] for tool in left["tools"]]
+
+
+def test_an_archive_that_goes_meanwhile_is_not_found(idle_api: Api) -> None:
+    agent, archive = make_agent(idle_api), idle_api.post("/v1/archives/", {"name": "a"}).json()
+    row, actor = Archive.objects.get(), keyless_actor()
+    assert idle_api.delete(f"/v1/archives/{archive['id']}").status == 204
+    with pytest.raises(NotFound):
+        archives.update_archive(actor, row, {"name": "b"})
+    owner = Agent.objects.get()
+    assert idle_api.delete(f"/v1/agents/{agent['id']}").status == 200
+    with pytest.raises(NotFound):
+        archives.archive_for_insert(actor, owner)
