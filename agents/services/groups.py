@@ -9,6 +9,7 @@ from django.db import transaction
 
 from agents.actor import Actor
 from agents.models import Agent, Block, Group, GroupAgent
+from souveraine.lib.rows import save_present
 
 MANAGER_TYPES = ("round_robin", "supervisor", "dynamic", "sleeptime", "voice_sleeptime", "swarm")
 MANAGER_FIELDS = (
@@ -109,7 +110,7 @@ def update_group(
     if manager is not None:
         group.manager_type, group.manager_agent = manager["manager_type"], manager_agent
         group.config = {k: manager[k] for k in MANAGER_FIELDS if manager.get(k) is not None}
-    group.save()
+    save_present(group)
     if agents is not None:
         set_agents(group, agents)
     if shared_blocks is not None:

@@ -11,6 +11,7 @@ from agents.actor import Actor
 from agents.models import Agent, Block, Identity
 from souveraine import ids
 from souveraine.errors import NotFound, UniqueViolation
+from souveraine.lib.rows import save_present
 
 FIELDS = ("identifier_key", "name", "identity_type", "properties")
 
@@ -76,7 +77,10 @@ def _saved(
             setattr(identity, name, data[name])
     try:
         with transaction.atomic():
-            identity.save(force_insert=is_new)
+            if is_new:
+                identity.save(force_insert=True)
+            else:
+                save_present(identity)
             if agents is not None:
                 identity.agents.set(agents)
             if blocks is not None:

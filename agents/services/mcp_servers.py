@@ -12,6 +12,7 @@ from django.utils import timezone
 from agents.actor import Actor
 from agents.models import McpServer
 from souveraine.errors import Conflict, InvalidArgument, McpServerUnavailable, NotFound
+from souveraine.lib.rows import save_present
 from souveraine.lib.secrets import decrypt, encrypt
 
 STDIO, SSE, HTTP = "stdio", "sse", "streamable_http"
@@ -55,7 +56,7 @@ def add_server(actor: Actor, name: str, kind: str, given: dict[str, Any]) -> Mcp
         owner=actor.user, name=name, kind=kind, has_admin_origin="admin" in actor.scopes
     )
     _apply(row, given, {})
-    _save(row)
+    _save(row, is_new=True)
     return row
 
 
@@ -70,7 +71,7 @@ def update_server(
     row.name = name or row.name
     row.has_admin_origin = "admin" in actor.scopes
     _apply(row, given, secrets)
-    _save(row)
+    _save(row, is_new=False)
     return row
 
 
@@ -96,10 +97,13 @@ def _unmasked(given: Any, known: Any) -> Any:
     return known if given == MASK and known is not None else given
 
 
-def _save(row: McpServer) -> None:
+def _save(row: McpServer, *, is_new: bool) -> None:
     try:
         with transaction.atomic():
-            row.save()
+            if is_new:
+                row.save(force_insert=True)
+            else:
+                save_present(row)
     except IntegrityError:
         raise Conflict(f"You have an MCP server named '{row.name}' already.") from None
 

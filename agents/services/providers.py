@@ -13,6 +13,7 @@ from agents.models import Provider
 from agents.providers import registry, stored
 from agents.providers.base import ChatProvider, ModelInfo
 from souveraine.errors import Conflict, InvalidArgument, ProviderError
+from souveraine.lib.rows import save_present
 from souveraine.lib.secrets import encrypt
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -44,7 +45,7 @@ def update_provider(row: Provider, data: dict[str, Any]) -> Provider:
     """Change key, address and the like; what is left out or null stays."""
     _apply(row, data)
     row.updated_at = timezone.now()
-    row.save()
+    save_present(row)
     registry.refresh_stored()
     return row
 

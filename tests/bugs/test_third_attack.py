@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from agents.actor import first_user, keyless_actor
 from agents.files.directories import CHARS_PER_TOKEN, OPEN_SHARE, directories_text
 from agents.files.view import TRUNCATED
-from agents.models import Agent, Archive, Provider
+from agents.models import Agent, Archive, Group, Identity, McpServer, Provider
 from agents.providers import registry, stored
 from agents.services import archives, folders, jobs
 from agents.services.embedding import EMBED_ARCHIVE
@@ -178,3 +179,26 @@ def test_an_archive_that_goes_meanwhile_is_not_found(idle_api: Api) -> None:
     assert idle_api.delete(f"/v1/agents/{agent['id']}").status == 200
     with pytest.raises(NotFound):
         archives.archive_for_insert(actor, owner)
+
+
+def test_a_change_that_comes_after_a_deletion_brings_nothing_back(
+    idle_api: Api, added: None, monkeypatch: Any
+) -> None:
+    key = {"provider_type": "openai", "api_key": "secret", "base_url": "http://127.0.0.1:9"}
+    server = {"mcp_server_type": "sse", "server_url": "http://127.0.0.1:9"}
+    who = {"identifier_key": "k", "name": "n", "identity_type": "user"}
+    made = (
+        (Provider, "/v1/providers/", {"name": "p", **key}, {"api_key": "other"}),
+        (McpServer, "/v1/mcp-servers/", {"server_name": "s", "config": server}, {"config": server}),
+        (Identity, "/v1/identities/", who, {"name": "m"}),
+        (Group, "/v1/groups/", {"agent_ids": [], "description": "d"}, {"description": "e"}),
+    )
+    for model, path, body, change in made:
+        row_id = idle_api.post(path, body).json()["id"]
+        found = model.objects.get()
+        monkeypatch.setattr(QuerySet, "first", lambda self, found=found: found)
+        model.objects.all().delete()
+        answer = idle_api.patch(f"{path}{row_id}", change)
+        monkeypatch.undo()
+        assert (answer.status, answer.json()["code"]) == (409, "CONCURRENT_UPDATE"), path
+        assert not model.objects.exists(), path
