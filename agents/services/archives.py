@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from souveraine.errors import NotFound, SouveraineError
 
 logger = logging.getLogger(__name__)
 INSERT_SECONDS = 10.0  # a caller who inserts waits so long for the vectors; then they come later
+DELETED_AT_ONCE = 1000
+PAUSE_SECONDS = 0.03  # between deletions, for those who wait
 MAX_AT_ONCE = 64  # texts that are embedded while the caller waits
 
 
@@ -85,10 +88,21 @@ def _gone(archive: Archive) -> NotFound:
 
 def delete_archive(archive: Archive) -> None:
     """Delete the archive with its passages, and detach it everywhere."""
+    clear_archive(archive)
     with transaction.atomic():
         # What is inserted or attached meanwhile is deleted as well, or finds no archive.
         Archive.objects.select_for_update().filter(pk=archive.pk).first()
         archive.delete()
+
+
+def clear_archive(archive: Archive) -> None:
+    """Delete the passages, many of them in short transactions: one would hold up all other writers for seconds."""
+    rows = Passage.objects.filter(archive=archive).order_by("row")
+    while (
+        len(batch := list(rows.values_list("row", flat=True)[:DELETED_AT_ONCE])) == DELETED_AT_ONCE
+    ):
+        Passage.objects.filter(row__in=batch).delete()
+        time.sleep(PAUSE_SECONDS)
 
 
 def attach_archive(agent: Agent, archive: Archive) -> None:

@@ -12,7 +12,7 @@ from agents.actor import Actor
 from agents.files import store
 from agents.folder_selectors import get_folder
 from agents.models import Agent, AgentFile, AgentFolder, AgentTool, File, FileStatus, Folder, Tool
-from agents.services.archives import create_archive
+from agents.services.archives import clear_archive, create_archive
 from agents.services.open_files import add_to_agent
 from agents.services.tools import attach_tool, detach_tool
 from souveraine import ids
@@ -62,6 +62,7 @@ def _name_taken(name: str) -> Conflict:
 
 def delete_folder(actor: Actor, folder: Folder) -> None:
     """Delete a folder with its files and passages, and take it from all agents."""
+    clear_archive(folder.archive)
     with transaction.atomic():
         Folder.objects.select_for_update().filter(pk=folder.pk).first()
         agents = list(Agent.objects.filter(folder_rows__folder=folder))
@@ -110,6 +111,7 @@ def attach_folder(actor: Actor, agent: Agent, folder: Folder) -> Agent:
         if not has_one:
             attach_tool(actor, agent, tool)
     agent.refresh_from_db()
+    _detach_tools_without_folders(actor, agent)  # the folder was deleted meanwhile
     return agent
 
 

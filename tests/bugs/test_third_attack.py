@@ -14,7 +14,7 @@ from django.utils import timezone
 from agents.actor import first_user, keyless_actor
 from agents.files.directories import CHARS_PER_TOKEN, OPEN_SHARE, directories_text
 from agents.files.view import TRUNCATED
-from agents.models import Agent, Archive, Group, Identity, McpServer, Provider
+from agents.models import Agent, Archive, Group, Identity, McpServer, Passage, Provider
 from agents.providers import registry, stored
 from agents.services import archives, folders, jobs
 from agents.services.embedding import EMBED_ARCHIVE
@@ -202,3 +202,17 @@ def test_a_change_that_comes_after_a_deletion_brings_nothing_back(
         monkeypatch.undo()
         assert (answer.status, answer.json()["code"]) == (409, "CONCURRENT_UPDATE"), path
         assert not model.objects.exists(), path
+
+
+def test_many_passages_are_deleted_in_short_transactions(idle_api: Api, monkeypatch: Any) -> None:
+    monkeypatch.setattr(archives, "DELETED_AT_ONCE", 3)
+    folder = idle_api.post("/v1/folders/", {"name": "f"}).json()
+    read(idle_api, folder, "a.txt", b"a line of a long book\n" * 600)
+    kept = idle_api.post("/v1/archives/", {"name": "kept"}).json()
+    idle_api.post(f"/v1/archives/{kept['id']}/passages", {"text": "stays"})
+    assert Passage.objects.count() > 6
+    left: list[int] = []
+    monkeypatch.setattr(archives.time, "sleep", lambda _: left.append(Passage.objects.count()))
+    assert idle_api.delete(f"/v1/folders/{folder['id']}").status == 200
+    assert left[0] - left[1] == 3, "others can write between them"
+    assert [passage.text for passage in Passage.objects.all()] == ["stays"]
