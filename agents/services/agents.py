@@ -66,8 +66,12 @@ CONFIG_KEYS = (
 )
 
 
+# What clients ask for when nothing was chosen: the hosted service picks a model then, and so do we.
+HOSTED_CHOICES = frozenset({"letta/auto", "letta/auto-fast", "letta/letta-free"})
+
+
 def choose_model(actor: Actor, data: dict[str, Any]) -> ModelInfo:
-    """Return the model that the fields name (`model`, `llm_config`), else the configured default.
+    """Return the model that the fields name (`model`, `llm_config`), else or for `letta/auto` the default.
 
     Raises InvalidArgument (no model, bad handle, unknown provider) or NotFound (unknown model).
     """
@@ -77,7 +81,7 @@ def choose_model(actor: Actor, data: dict[str, Any]) -> ModelInfo:
         handle = llm_config.get("handle") or llm_config.get("model")
         if handle and "/" not in handle and llm_config.get("provider_name"):
             handle = f"{llm_config['provider_name']}/{handle}"
-    if handle:
+    if handle and handle not in HOSTED_CHOICES:
         return get_model(actor, handle)
     default = registry.default_model()
     if default is None:

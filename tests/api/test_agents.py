@@ -593,3 +593,11 @@ def test_model_settings_and_the_legacy_form_tell_the_same(idle_api: Api) -> None
     assert (settings["temperature"], legacy["temperature"]) == (0.2, 0.2)
     refused = idle_api.patch(f"/v1/agents/{agent}", {"llm_config": {"temperature": "hot"}})
     assert refused.status == 422
+
+
+def test_the_hosted_services_choice_is_the_default_model(idle_api: Api) -> None:
+    made = idle_api.post("/v1/agents", {"name": "auto", "model": "letta/auto"})
+    unnamed = idle_api.post("/v1/agents", {"name": "none"})
+    assert (made.status, unnamed.status) == (200, 200)
+    assert made.json()["model"] == unnamed.json()["model"] != "letta/auto"
+    assert idle_api.post("/v1/agents", {"name": "x", "model": "letta/other"}).status == 400

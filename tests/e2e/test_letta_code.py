@@ -85,6 +85,12 @@ def test_a_new_agent_then_the_same_one(letta: Any, server: Serve) -> None:
     assert (default["result"], default["conversation_id"]) == ("By default.", "default")
 
 
+def test_no_model_is_named(letta: Any) -> None:
+    """The program asks for the hosted service's choice then, `letta/auto`."""
+    first = letta("-p", script("hi", text="Hello."), "--new-agent")
+    assert (first["subtype"], first["result"]) == ("success", "Hello.")
+
+
 def bash(command: str) -> dict[str, Any]:
     arguments = {"command": command, "description": "a test's command"}
     return {"name": "Bash", "arguments": arguments}
