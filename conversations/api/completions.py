@@ -7,6 +7,7 @@ agent's last answer counts.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from pydantic import Field
 from rest_framework.request import Request
+from rest_framework.response import Response
 
 from agents.models import Agent
 from agents.selectors import agents_of
@@ -26,6 +28,7 @@ from conversations.composition import server
 from conversations.wire.completions import Completion
 from conversations.wire.frames import dump
 from souveraine import ids
+from souveraine.api.exceptions import handle
 from souveraine.api.handoff import hand_over
 from souveraine.api.validation import failed, parse_body
 from souveraine.errors import Expired, InvalidArgument, NotFound
@@ -99,8 +102,23 @@ class CompletionAnswer(JsonAnswer):
         return (status, self.completion.whole(body)) if status == 200 else (status, body)
 
 
+def in_openai_form(exc: Exception, context: dict[str, Any]) -> Response:
+    """Render an exception as everywhere, with the `error` object beside it that OpenAI's clients read."""
+    response = handle(exc, context)
+    if "error" not in response.data:
+        kind = "invalid_request_error" if response.status_code < 500 else "server_error"
+        message, code = str(response.data.get("detail", "")), response.data.get("code")
+        error = {"message": message, "type": kind, "param": None, "code": code}
+        response.data = {"error": error, **response.data}
+    return response
+
+
 class ChatCompletionsView(ApiView):
     """The OpenAI-compatible front."""
+
+    def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response]:
+        """Give the one that OpenAI's clients understand."""
+        return in_openai_form
 
     @extend_schema(operation_id="chat_completions_create", request=ChatCompletionRequest)
     def post(self, request: Request) -> HttpResponse:

@@ -164,3 +164,14 @@ def test_what_cannot_be_meant_is_refused(api: Api, agent: dict[str, Any]) -> Non
         answer = api.post("/v1/chat/completions", {**good, **change})
         assert answer.status == status, (change, answer.status, answer.body)
     assert Run.objects.count() == 0
+
+
+def test_errors_have_the_form_that_openai_clients_read(client: openai.OpenAI, api: Api) -> None:
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="nobody", messages=[{"role": "user", "content": "hi"}])
+    body = caught.value.body
+    assert isinstance(body, dict)
+    assert "There is no agent 'nobody'" in body["message"]
+    assert (body["type"], body["code"]) == ("invalid_request_error", "NOT_FOUND")
+    plain = api.post("/v1/chat/completions", {"model": "nobody", "messages": []}).json()
+    assert plain["detail"] == plain["error"]["message"], "ours stands beside it"
