@@ -133,7 +133,10 @@ def read_file(context: JobContext) -> dict[str, Any] | None:
     if file is None:  # deleted meanwhile
         return None
     _note(file, FileStatus.PARSING)
-    text = text_of(store.file_path(file.folder_id, file.pk), file.media_type)
+    try:
+        text = text_of(store.file_path(file.folder_id, file.pk), file.media_type)
+    except FileNotFoundError:  # deleted just now, when nothing is left to be told of it
+        raise InvalidArgument("The bytes of this file are gone. Upload it again.") from None
     with transaction.atomic():
         context.hold()
         FileContent.objects.update_or_create(file=file, defaults={"text": text})

@@ -26,7 +26,6 @@ from souveraine.errors import (
 )
 
 logger = logging.getLogger(__name__)
-RACES = (IntegrityError, ObjectDoesNotExist)  # a row came or went between a look and a write
 
 
 def body_of(error: SouveraineError) -> dict[str, Any]:
@@ -52,6 +51,14 @@ def too_large(limit_bytes: int, setting: str = "SOUVERAINE_MAX_REQUEST_BYTES") -
     )
 
 
+def _is_race(exc: Exception) -> bool:
+    """Tell whether a row came or went between a look and a write.
+
+    Django raises the plain DatabaseError itself, for a `save(update_fields=…)` that finds no row.
+    """
+    return isinstance(exc, IntegrityError | ObjectDoesNotExist) or type(exc) is DatabaseError
+
+
 def _from_framework(exc: Exception, config: Config) -> SouveraineError | None:
     if isinstance(exc, RequestDataTooBig):
         return too_large(config["SOUVERAINE_MAX_REQUEST_BYTES"])
@@ -69,7 +76,7 @@ def _from_framework(exc: Exception, config: Config) -> SouveraineError | None:
             "The database does not answer, is locked, or its disk is full. Look whether the change took effect "
             "before you repeat it."
         )
-    if isinstance(exc, RACES):
+    if _is_race(exc):
         return ConcurrentUpdate(
             "What this request is about was changed or deleted by another one at the same time. Look at it, and send "
             "again if that is still right."
@@ -81,8 +88,8 @@ def handle(exc: Exception, context: dict[str, Any]) -> Response:
     """Render any exception of a view. Unexpected ones are logged once and answered without details."""
     from_framework = _from_framework(exc, settings.CONFIG)
     if from_framework is not None:
-        is_race = isinstance(exc, RACES)  # or a mistake of ours, which the log then shows
-        logger.warning("event=request_unavailable error=%r", exc, exc_info=exc if is_race else None)
+        shown = exc if _is_race(exc) else None  # it may be a mistake of ours
+        logger.warning("event=request_unavailable error=%r", exc, exc_info=shown)
         exc = from_framework
     if isinstance(exc, SouveraineError):
         status = exc.status if isinstance(exc, ProviderError) else exc.http_status

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import IntegrityError
+from django.db import DatabaseError, IntegrityError
 from django.db.models import QuerySet
 from django.utils import timezone
 
 from agents.actor import first_user, keyless_actor
+from agents.files import store
 from agents.files.directories import CHARS_PER_TOKEN, OPEN_SHARE, directories_text
 from agents.files.view import TRUNCATED
 from agents.models import Agent, Archive, Group, Identity, McpServer, Passage, Provider
@@ -132,7 +134,9 @@ def test_long_files_leave_the_agent_its_window_and_short_ones_are_shown_whole(
     assert len(directories_text(row)) > 6 * 25_000
 
 
-@pytest.mark.parametrize("raised", [IntegrityError("FOREIGN KEY"), Agent.DoesNotExist("gone")])
+@pytest.mark.parametrize(
+    "raised", [IntegrityError("FOREIGN KEY"), Agent.DoesNotExist("gone"), DatabaseError("no rows")]
+)
 def test_a_row_that_goes_between_a_look_and_a_write_is_a_conflict_and_logged(
     idle_api: Api, monkeypatch: Any, caplog: Any, raised: Exception
 ) -> None:
@@ -216,3 +220,14 @@ def test_many_passages_are_deleted_in_short_transactions(idle_api: Api, monkeypa
     assert idle_api.delete(f"/v1/folders/{folder['id']}").status == 200
     assert left[0] - left[1] == 3, "others can write between them"
     assert [passage.text for passage in Passage.objects.all()] == ["stays"]
+
+
+def test_a_file_whose_bytes_are_gone_says_so(idle_api: Api, monkeypatch: Any) -> None:
+    folder = idle_api.post("/v1/folders/", {"name": "f"}).json()
+    monkeypatch.setattr(store, "file_path", lambda folder_id, file_id: Path("/nowhere/at/all"))
+    monkeypatch.setattr(store, "store", lambda folder_id, file_id, pieces: len(b"".join(pieces)))
+    file = read(idle_api, folder, "a.txt", b"text")
+    assert (file["processing_status"], "Upload it again" in file["error_message"]) == (
+        "error",
+        True,
+    )
