@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
+from xml.sax.saxutils import quoteattr
 
 from agents.files.view import TRUNCATED
 from agents.folder_selectors import (
@@ -67,17 +68,17 @@ def _directory(
         f"<instructions>{folder.instructions}</instructions>\n" if folder.instructions else ""
     )
     files = "".join(_file(row, row.pk in shown, limit_chars) for row in rows)
-    return f'<directory name="{folder.name}">\n{description}{instructions}{files}</directory>\n'
+    return f"<directory name={quoteattr(folder.name)}>\n{description}{instructions}{files}</directory>\n"
 
 
 def _file(row: AgentFile, is_open: bool, limit_chars: int) -> str:
     if not is_open:
-        return f'<file status="closed" name="{file_label(row.file)}"/>\n'
+        return f'<file status="closed" name={quoteattr(file_label(row.file))}/>\n'
     value = row.visible_content or ""
     if len(value) > limit_chars + len(TRUNCATED):
         value = value[:limit_chars] + TRUNCATED
     return (
-        f'<file status="open" name="{file_label(row.file)}">\n<metadata>\n- read_only=true\n'
+        f'<file status="open" name={quoteattr(file_label(row.file))}>\n<metadata>\n- read_only=true\n'
         f"- chars_current={len(value)}\n- chars_limit={limit_chars}\n</metadata>\n"
         f"<value>\n{value}\n</value>\n</file>\n"
     )

@@ -27,6 +27,8 @@ from souveraine.errors import Conflict, InvalidArgument, NotFound
 logger = logging.getLogger(__name__)
 READ_FILE = "file_processing"
 MAX_NAME_CHARS = 240  # room for a suffix
+# Spaces of other widths (screenshots of macOS) and the joiners of Persian, Indic scripts and emoji.
+ALLOWED_IN_NAMES = "\u00a0\u2009\u202f\u3000\u200c\u200d"
 PASSAGES_AT_ONCE = 64
 HEAD_BYTES = 65_536
 
@@ -62,7 +64,8 @@ def _chained(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 def _file_name(name: str) -> str:
     name = PurePath(name.replace("\\", "/")).name.strip()
-    if not name or name in (".", "..") or not name.isprintable():
+    seen = "".join(c for c in name if c not in ALLOWED_IN_NAMES)
+    if not name or name in (".", "..") or not seen.isprintable():
         raise InvalidArgument("The file needs a name of printable characters.")
     stem, dot, extension = name.rpartition(".")
     if len(name) <= MAX_NAME_CHARS:
