@@ -27,8 +27,6 @@ from souveraine.errors import Conflict, InvalidArgument, NotFound
 logger = logging.getLogger(__name__)
 READ_FILE = "file_processing"
 MAX_NAME_CHARS = 240  # room for a suffix
-# Spaces of other widths (screenshots of macOS) and the joiners of Persian, Indic scripts and emoji.
-ALLOWED_IN_NAMES = "\u00a0\u2009\u202f\u3000\u200c\u200d"
 PASSAGES_AT_ONCE = 64
 HEAD_BYTES = 65_536
 
@@ -64,8 +62,7 @@ def _chained(head: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 def _file_name(name: str) -> str:
     name = PurePath(name.replace("\\", "/")).name.strip()
-    seen = "".join(c for c in name if c not in ALLOWED_IN_NAMES)
-    if not name or name in (".", "..") or not seen.isprintable():
+    if not name or name in (".", "..") or not name.isprintable():
         raise InvalidArgument("The file needs a name of printable characters.")
     stem, dot, extension = name.rpartition(".")
     if len(name) <= MAX_NAME_CHARS:
