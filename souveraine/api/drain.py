@@ -15,7 +15,7 @@ Message: TypeAlias = MutableMapping[str, Any]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 HIGH_WATER_BYTES = 256 * 1024  # per connection, beyond what the kernel holds
-FIRST_WAIT_SECONDS = 0.01
+FIRST_WAIT_SECONDS = 0.001  # a client of this machine has read it by then
 LAST_WAIT_SECONDS = 0.25
 PAYLOADS = frozenset({"http.response.body", "websocket.send"})
 
