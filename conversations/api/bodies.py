@@ -24,6 +24,21 @@ Handle = Annotated[str, StringConstraints(max_length=255)]
 LongText = Annotated[str, StringConstraints(max_length=5_000_000)]
 ContextWindow = Annotated[int, Field(gt=0, le=100_000_000)]
 JSONObject = dict[str, Any]
+StopReason = Literal[
+    "end_turn",
+    "error",
+    "llm_api_error",
+    "invalid_llm_response",
+    "invalid_tool_call",
+    "max_steps",
+    "max_tokens_exceeded",
+    "no_tool_call",
+    "tool_rule",
+    "cancelled",
+    "insufficient_credits",
+    "requires_approval",
+    "context_window_overflow_in_system_prompt",
+]
 # Agents of all types work the same way here; the name is kept for clients.
 AgentType = Literal[
     "memgpt_agent",
@@ -245,7 +260,7 @@ class UpdateAgent(AgentFields):
     memory_blocks: list[SeedBlock] | None = None
     last_run_completion: datetime | None = None
     last_run_duration_ms: Annotated[int, Field(ge=0, le=10**15)] | None = None
-    last_stop_reason: ShortText | None = None
+    last_stop_reason: StopReason | None = None
 
 
 class CreateConversation(Body):

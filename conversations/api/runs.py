@@ -80,7 +80,7 @@ def _filters(query: RunFilters) -> dict[str, Any]:
     agent_ids = [*(query.agent_ids or []), *([query.agent_id] if query.agent_id else [])]
     values = query.model_dump()
     values["agent_ids"] = [parse_id(ids.AGENT, text, source="query") for text in agent_ids]
-    if query.conversation_id:
+    if query.conversation_id is not None:
         values["conversation_id"] = parse_id(
             ids.CONVERSATION, query.conversation_id, "conversation_id", source="query"
         )

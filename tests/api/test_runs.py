@@ -246,3 +246,8 @@ def test_the_trace_of_a_run_tells_its_calls_in_order(api: Api, agent: Any, provi
     assert all(s["started_at"] <= s["completed_at"] for s in trace)
     assert api.get(f"/v1/runs/run-{run.pk}/trace?limit=1").json() == trace[:1]
     assert api.get(f"/v1/runs/run-{run.pk}/trace?limit=-1").status == 422
+
+
+def test_an_empty_id_in_the_query_is_refused(idle_api: Api) -> None:
+    for query in ("conversation_id=", "conversation_id=x", "agent_ids="):
+        assert idle_api.get(f"/v1/runs?{query}").status == 422, query
